@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -23,10 +24,17 @@ from transformers import (
     Qwen3Config,
 )
 
+from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows
+from poolbench.contracts.tasks import Task
 from poolbench.http.api import build_api
 from poolbench.model_folders.folders import MODEL_FOLDERS
+from poolbench.storage import Artifacts, open_store
+from poolbench.worker.taskio import TaskIO
+from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.service import create
+
+from .architectures import decoder_of, tokenizer, without_bos  # noqa: F401
 
 torch.set_num_threads(1)  # the models are too small to share
 
@@ -75,17 +83,17 @@ FURTHER: dict[str, PreTrainedConfig] = {
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE with a BOS, offsets that leave the leading space out."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    bpe.train_from_iterator(TEXTS, trainer)
     template = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    bpe.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="</s>")
 
 
 def make_decoder(config: PreTrainedConfig, *, attention: str = "sdpa", seed: int = 0) -> Decoder:
@@ -97,6 +105,36 @@ def make_decoder(config: PreTrainedConfig, *, attention: str = "sdpa", seed: int
             if parameter.dim() > 1:
                 parameter.normal_(std=0.15)
     return wrap_decoder(model, make_tokenizer())
+
+
+def passages_of(texts: list[str]) -> PassageTexts:
+    """Passages p0, p1, ... of these texts."""
+    return PassageTexts([f"p{n}" for n in range(len(texts))], texts)
+
+
+def annotations_of(texts: list[str]) -> pa.Table:
+    """Words by white space with invented tags: weights for every linguistic strategy."""
+    rows = []
+    for number, text in enumerate(texts):
+        starts = [i for i, c in enumerate(text) if c != " " and (i == 0 or text[i - 1] == " ")]
+        words = text.split()
+        count = range(len(words))
+        rows.append(
+            {
+                "passage_id": f"p{number}",
+                "word_start": starts,
+                "word_end": [start + len(word) for start, word in zip(starts, words, strict=True)],
+                "upos": [("NOUN", "DET", "VERB")[i % 3] for i in count],
+                "dep": [("det", "mark", "nsubj", "obj")[i % 4] for i in count],
+                "head": [i - i % 2 for i in count],
+                "lemma": words,
+                "entity": ["" if i % 4 else "PERSON" for i in count],
+                "sentence": [i // 5 for i in count],
+                "clause": [i // 3 for i in count],
+                "keyword": [i % 5 == 1 for i in count],
+            }
+        )
+    return table_from_rows(rows, ANNOTATIONS)
 
 
 @pytest.fixture(scope="session")
@@ -136,6 +174,22 @@ def saved_llama(llama: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Pat
     llama.model.save_pretrained(folder)
     llama.tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path, texts: list[str]) -> Artifacts:
+    """A folder store that holds the texts as passages."""
+    store = Artifacts(open_store(str(tmp_path / "store")))
+    rows = [{"passage_id": f"p{n}", "text": text} for n, text in enumerate(texts)]
+    store.write_table("corpus.passages.1", table_from_rows(rows, PASSAGES))
+    return store
+
+
+def run(task: Task, artifacts: Artifacts) -> None:
+    """Let the extractor execute a task; every output must be there afterwards."""
+    io = TaskIO(task, artifacts)
+    create().handlers[task.kind](task, io)
+    assert not io.missing
 
 
 @pytest.fixture(scope="module")

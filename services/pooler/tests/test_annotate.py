@@ -1,15 +1,10 @@
 """The shipped pipeline, clauses and TF-IDF: by hand, on awkward texts, and against scikit-learn."""
 
 import dataclasses
-import math
-import multiprocessing
 
-import numpy as np
 import pytest
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
-from poolbench.settings import PoolerSettings
 from poolbench_pooler.annotate import (
     BATCH_SIZE,
     ParseCache,
@@ -21,8 +16,7 @@ from poolbench_pooler.annotate import (
     segment_clauses,
     tokenize,
 )
-from poolbench_pooler.core import parse_together
-from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords, term
+from poolbench_pooler.keywords import DocumentFrequencies
 
 NO_TRAIN = DocumentFrequencies({}, 0)
 AWKWARD = {
@@ -159,32 +153,6 @@ def test_version_can_be_demanded(pipeline: Pipeline) -> None:
         pipeline.require_version("0.0.1")
 
 
-@pytest.mark.slow
-def test_several_processes_give_the_same_columns(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [f"{PROSE} Item {number} was late, although it was paid." for number in range(70)]
-    names = [f"text {number}" for number in range(len(texts))]
-    expected = list(parse(pipeline, texts, names))
-    monkeypatch.setenv(PoolerSettings.variable("processes"), "2")
-    assert list(parse_together(pipeline, texts, names)) == expected
-    with pytest.raises(InputError, match="text 69 is not valid Unicode"):
-        next(parse_together(pipeline, [*texts[:-1], "\ud800"], names))
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_an_error_of_the_infrastructure(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PoolerSettings.variable("processes"), "2")
-    texts = [f"{PROSE} {number}" for number in range(200)]
-    columns = parse_together(pipeline, texts, texts)
-    next(columns)
-    for child in multiprocessing.active_children():
-        child.kill()
-    with pytest.raises(MemoryError, match="was killed"):
-        list(columns)
-    assert len(list(parse_together(pipeline, texts, texts))) == 200
-
-
 # (words with UPOS, head, relation) and the clause of each word.
 UD_CASES = {
     "main and adverbial clause": (
@@ -239,64 +207,3 @@ def test_empty() -> None:
 def test_unknown_label_is_an_error() -> None:
     with pytest.raises(CellError, match="SB"):
         segment_clauses([1, 1], ["SB", "root"], ["NOUN", "VERB"])
-
-
-TRAIN = [["the", "cat"], ["the", "dog"], ["The", "cat", "sat", "."]]
-
-
-def test_document_frequencies_by_hand() -> None:
-    frequencies = DocumentFrequencies.of(TRAIN)
-    assert frequencies.num_documents == 3
-    assert frequencies.counts == {"the": 3, "cat": 2, "dog": 1, "sat": 1}
-    assert frequencies.idf("the") == pytest.approx(0.0)
-    assert frequencies.idf("cat") == pytest.approx(math.log(4 / 3))
-    assert frequencies.idf("unseen") == pytest.approx(math.log(4))
-
-
-def test_keywords_by_hand() -> None:
-    # the: 3 x 0; cat: 2 x .288 = .575; bird: 1 x 1.386; dog: 1 x .693.
-    words = ["The", "cat", ",", "the", "bird", "the", "Cat", "dog"]
-    frequencies = DocumentFrequencies.of(TRAIN)
-    bird, cat, dog = {4}, {1, 6}, {7}
-    assert _flagged(flag_keywords(words, frequencies, 1)) == bird
-    assert _flagged(flag_keywords(words, frequencies, 2)) == bird | dog
-    assert _flagged(flag_keywords(words, frequencies, 3)) == bird | dog | cat
-    assert _flagged(flag_keywords(words, frequencies, 9)) == bird | dog | cat, "a word of every text is none"
-
-
-def _flagged(flags: list[bool]) -> set[int]:
-    return {index for index, flag in enumerate(flags) if flag}
-
-
-def test_ties_go_to_the_first_word() -> None:
-    frequencies = DocumentFrequencies.of([["a"]])
-    assert flag_keywords(["y", "x", "z"], frequencies, 2) == [True, True, False]
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [("Cat", "cat"), ("3rd", "3rd"), ("42", None), ("...", None), ("🙂", None), ("שלום", "שלום")],
-)
-def test_terms_have_letters(word: str, expected: str | None) -> None:
-    assert term(word) == expected
-
-
-def test_agrees_with_scikit_learn() -> None:
-    generator = np.random.default_rng(0)
-    draw = [[f"w{i}" for i in generator.zipf(1.5, size=60) if i < 200] for _ in range(40)]
-    train, passage = draw[:-1], draw[-1]
-    vectorizer = TfidfVectorizer(analyzer=lambda words: words, smooth_idf=True, norm=None).fit(train)
-    counts = vectorizer.transform([passage]).toarray()[0] / vectorizer.idf_
-    values = counts * (vectorizer.idf_ - 1)
-    scores = dict(zip(vectorizer.get_feature_names_out(), values, strict=True))
-    seen = [word for word in passage if word in scores]
-    flags = flag_keywords(seen, DocumentFrequencies.of(train), 10)
-    chosen = {word for word, flag in zip(seen, flags, strict=True) if flag}
-    others = set(seen) - chosen
-    assert len(chosen) == 10
-    assert min(scores[word] for word in chosen) >= max(scores[word] for word in others)
-
-
-def test_passage_without_terms() -> None:
-    assert flag_keywords(["1", "!"], DocumentFrequencies.of(TRAIN), 10) == [False, False]
-    assert flag_keywords([], DocumentFrequencies.of(TRAIN), 10) == []

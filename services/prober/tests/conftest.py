@@ -5,11 +5,17 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 import pytest
+from fastapi.testclient import TestClient
 from threadpoolctl import threadpool_limits
 
-from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
+from poolbench.contracts.tables import INSTANCES, PASSAGES, table_from_rows, vector_column, vectors_schema
+from poolbench.http.api import build_api
 from poolbench.steps.prober import ProbeParams
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.service import create
 
 WORDS = [f"{first}{second}" for first in "bcdfghjklm" for second in ("ar", "el", "ip", "om", "ut")]
 
@@ -35,6 +41,21 @@ def passages_table(num_pairs=60, split="train", paired=True, seed=0, domains="ab
             }
         )
     return table_from_rows(rows, PASSAGES)
+
+
+def instances_table(rows):
+    """INSTANCES of these rows, with the ids i0, i1, ..."""
+    return table_from_rows([{"instance_id": f"i{number}", **row} for number, row in enumerate(rows)], INSTANCES)
+
+
+def targets_table(labels=None, values=None, **columns):
+    """INSTANCES with labels or values, each of a passage of its own; `columns` are split, group and word."""
+    answers = {"label": list(map(str, labels))} if labels is not None else {"value": values}
+    columns = {name: list(column) for name, column in (answers | columns).items() if column is not None}
+    if "group" in columns:
+        columns["group"] = list(map(str, columns["group"]))
+    each = zip(*columns.values(), strict=True)
+    return instances_table([{"first": [f"p{n}"], **dict(zip(columns, row, strict=True))} for n, row in enumerate(each)])
 
 
 def planted_vectors(passages: Passages, shift, width=24, seed=0):
@@ -93,6 +114,23 @@ def make_passages():
 @pytest.fixture(scope="session")
 def make_vectors_table():
     return vectors_table
+
+
+@pytest.fixture(scope="session")
+def design(train, test_split, params):
+    return Design.build(train, test_split, params)
+
+
+@pytest.fixture(scope="session")
+def planted(design, params):
+    """D1 of vectors with a planted signal."""
+    cell = [PooledVectors.from_matrix(planted_vectors(split, 2.0)) for split in (design.train, design.test)]
+    return probe_cell(design, *cell, params)
+
+
+@pytest.fixture(scope="session")
+def client():
+    return TestClient(build_api(create(), "token"), raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,22 @@
-"""A tiny random Llama with a byte-level BPE tokenizer, and one engine on it for all tests."""
+"""A tiny random Llama with a byte-level BPE tokenizer, one engine on it for all tests, and a server on that engine."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+TOKEN = "secret"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 WIDTH = 256
 NUM_LAYERS = 6
 _LINES = (
@@ -23,10 +30,16 @@ _LINES = (
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a random Llama: hidden 256, head size 64, 6 blocks, window 512."""
+    return _saved_model(tmp_path_factory.getbasetemp())
+
+
+@cache  # tests of other folders that import these fixtures share model and engine with the tests here
+def _saved_model(base: Path) -> Path:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    folder = tmp_path_factory.mktemp("tiny_llama")
+    folder = base / "tiny_llama"
+    folder.mkdir()
     size = _save_tokenizer(folder)
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -58,14 +71,19 @@ def _save_tokenizer(folder: Path) -> int:
 
 @pytest.fixture(scope="session")
 def steerer_config(tiny_model: Path) -> Any:
-    """A small engine whose limits are met in tests: prompts are chunked and requests preempted.
+    """The settings of the engine that all tests share."""
+    return small_engine(str(tiny_model))
+
+
+def small_engine(model: str) -> Any:
+    """Settings of a small engine whose limits are met in tests: prompts are chunked and requests preempted.
 
     The KV cache holds about 1,000 tokens at 6 KiB each.
     """
     from poolbench.settings import SteererSettings
 
     return SteererSettings(
-        model=str(tiny_model), max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006,
+        model=model, max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006,
         bank_slots=64, max_steered_requests=48, num_threads=1,
     )  # fmt: skip
 
@@ -73,11 +91,16 @@ def steerer_config(tiny_model: Path) -> Any:
 @pytest.fixture(scope="session")
 def host(tiny_model: Path, steerer_config: Any) -> Iterator[Any]:
     """An engine host; its engine starts with the first test that needs it."""
-    from poolbench_steerer.host import EngineHost
-
-    with_engine = EngineHost(steerer_config)
+    with_engine = _engine_host(steerer_config.model)
     yield with_engine
     with_engine.close()
+
+
+@cache
+def _engine_host(model: str) -> Any:
+    from poolbench_steerer.host import EngineHost
+
+    return EngineHost(small_engine(model))
 
 
 @pytest.fixture(scope="session")
@@ -112,3 +135,73 @@ def engine_processes() -> Callable[[], set[int]]:
         return {p.pid for p in psutil.Process().children(recursive=True) if "EngineCore" in p.name()}
 
     return running
+
+
+@contextmanager
+def standing_still(host: Any) -> Iterator[None]:
+    """The engine's process stands still, so that no text ends meanwhile, however fast it is."""
+    pid = host.keeper.engine.llm.engine_core.resources.engine_manager.processes[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def settle(host: Any) -> None:
+    """Wait until nothing is in use."""
+    wait_until(lambda: not any(host.in_use().values()))
+
+
+@contextmanager
+def serving(host: Any, store: Path) -> Iterator[str]:
+    """The steerer's HTTP face on ``host``, behind a real server; yields its address."""
+    import uvicorn
+
+    from poolbench.http.api import build_api
+    from poolbench.storage import Artifacts
+    from poolbench.storage.folder import FolderStore
+    from poolbench_steerer.service import SteererService
+
+    service = SteererService(host, lambda: Artifacts(FolderStore(store)))
+    config = uvicorn.Config(build_api(service, TOKEN), port=0, log_level="warning", timeout_keep_alive=600)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a server on the shared test engine."""
+    with serving(host, tmp_path_factory.mktemp("store")) as address:
+        yield address
+
+
+@contextmanager
+def openai_client(address: str) -> Iterator[Any]:
+    """An OpenAI client of a server."""
+    import openai
+
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0, timeout=300) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A context manager that serves another host."""
+    return lambda host, store=None: serving(host, store or tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session")
+def http(address: str) -> Iterator[Any]:
+    """An HTTP client of that server."""
+    import httpx
+
+    with httpx.Client(base_url=address, headers=HEADERS, timeout=300, trust_env=False) as client:
+        yield client

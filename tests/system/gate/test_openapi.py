@@ -1,6 +1,6 @@
 """The services do what their OpenAPI documents say: schemathesis with all checks, and answers of every media type.
 
-The steerer has the same tests beside its engine (services/steerer/tests/http/test_steerer_openapi.py).
+The steerer has the same tests beside its engine (services/steerer/tests/test_http_openapi.py).
 """
 
 from collections.abc import Iterator

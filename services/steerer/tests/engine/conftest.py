@@ -6,19 +6,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from poolbench_steerer.engine import GenerationRequest
+from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 
 NUM_LAYERS = 6
 STRONG = 60.0  # about the residual norm of the tiny model
 
 
+def generate(host: Any, model_ref: Any, requests: Sequence[Any]) -> list[Any]:
+    return host.run(model_ref, lambda engine: engine.generate(requests))
+
+
+def texts(made: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [generation.token_ids for generation in made]
+
+
 @pytest.fixture(scope="module")
 def reference(tiny_model: Path) -> Any:
     """The tiny model in Transformers."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     return AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
 
 
@@ -33,8 +44,6 @@ Vectors = dict[str, np.ndarray]
 
 def edited(stream: Any, edit: Any, vectors: Vectors) -> Any:
     """The residual stream after one edit, as SCIENCE and the documentation of ``Edit`` state it."""
-    import torch
-
     vector = torch.tensor(vectors[edit.vector_id])
     unit = vector / vector.norm()
     along = (stream * unit).sum(dim=-1, keepdim=True)
@@ -75,133 +84,102 @@ def hooked(blocks: Sequence[Any], steering: Any, num_prompt: int, vectors: Vecto
             handle.remove()
 
 
-@pytest.fixture(scope="session")
-def transformers_greedy() -> Callable[..., tuple[int, ...]]:
+def transformers_greedy(
+    model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors, num_new: int
+) -> tuple[int, ...]:
     """Greedy text of a Transformers model with steering hooks, the whole text computed again for every token.
 
     The oracle shares nothing with the engine but ``Steering``.
     """
-    import torch
-
-    def greedy(
-        model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors, num_new: int
-    ) -> tuple[int, ...]:
-        ids = list(prompt)
-        with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
-            for _ in range(num_new):
-                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-        return tuple(ids[len(prompt) :])
-
-    return greedy
+    ids = list(prompt)
+    with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
+        for _ in range(num_new):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return tuple(ids[len(prompt) :])
 
 
-@pytest.fixture(scope="session")
-def transformers_logprobs() -> Callable[..., list[float]]:
+def transformers_logprobs(
+    model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors
+) -> list[float]:
     """Log-probability of each prompt token but the first, with steering hooks."""
-    import torch
-
-    def score(model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors) -> list[float]:
-        with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
-            logits = model(torch.tensor([prompt])).logits[0, :-1].double()
-        chosen = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(prompt)[1:, None])
-        return chosen[:, 0].tolist()
-
-    return score
+    with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
+        logits = model(torch.tensor([prompt])).logits[0, :-1].double()
+    chosen = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(prompt)[1:, None])
+    return chosen[:, 0].tolist()
 
 
-@pytest.fixture(scope="session")
-def transformers_next() -> Callable[..., list[float]]:
+def transformers_next(
+    model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors
+) -> list[float]:
     """Log-probability of every next token, with steering hooks."""
-    import torch
-
-    def score(model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors) -> list[float]:
-        with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
-            logits = model(torch.tensor([prompt])).logits[0, -1].double()
-        return torch.log_softmax(logits, dim=-1).tolist()
-
-    return score
+    with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
+        logits = model(torch.tensor([prompt])).logits[0, -1].double()
+    return torch.log_softmax(logits, dim=-1).tolist()
 
 
-@pytest.fixture(scope="session")
-def transformers_scores() -> Callable[..., np.ndarray]:
+def transformers_scores(
+    model: Any, blocks: Sequence[Any], request: Any, text: Sequence[int], vectors: Vectors
+) -> np.ndarray:
     """What a request reads at every position of a text, behind the steering hooks, float64 [T, readings]."""
-    import torch
+    columns: list[np.ndarray] = []
 
-    def score(model: Any, blocks: Sequence[Any], request: Any, text: Sequence[int], vectors: Vectors) -> np.ndarray:
-        columns: list[np.ndarray] = []
+    def reading(unit: Any) -> Any:
+        def read(_module: Any, _inputs: Any, output: Any) -> None:
+            stream = output[0] if isinstance(output, tuple) else output
+            columns.append((stream[0].double() @ unit).numpy())
 
-        def reading(unit: Any) -> Any:
-            def read(_module: Any, _inputs: Any, output: Any) -> None:
-                stream = output[0] if isinstance(output, tuple) else output
-                columns.append((stream[0].double() @ unit).numpy())
+        return read
 
-            return read
-
-        num_prompt = len(request.prompt_ids)
-        with torch.inference_mode():
-            for one in request.readings:  # hooks run in the order in which they were registered
-                unit = torch.tensor(vectors[one.vector_id]).double()
-                with hooked(blocks, request.steering, num_prompt, vectors):
-                    handle = blocks[one.layer].register_forward_hook(reading(unit / unit.norm()))
-                    model(torch.tensor([[*request.prompt_ids, *text]]))
-                    handle.remove()
-                columns[-1] = columns[-1] + one.offset
-        return np.stack(columns, axis=1)
-
-    return score
+    num_prompt = len(request.prompt_ids)
+    with torch.inference_mode():
+        for one in request.readings:  # hooks run in the order in which they were registered
+            unit = torch.tensor(vectors[one.vector_id]).double()
+            with hooked(blocks, request.steering, num_prompt, vectors):
+                handle = blocks[one.layer].register_forward_hook(reading(unit / unit.norm()))
+                model(torch.tensor([[*request.prompt_ids, *text]]))
+                handle.remove()
+            columns[-1] = columns[-1] + one.offset
+    return np.stack(columns, axis=1)
 
 
-@pytest.fixture(scope="session")
-def many_settings() -> Callable[..., list[Any]]:
+def many_settings(vector_ids: Sequence[str], num_layers: int, norm: float, count: int) -> list[Any]:
     """Different ways to steer: every operation, selector, layer and sign; one to three edits; two unsteered."""
-    from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
-
-    def make(vector_ids: Sequence[str], num_layers: int, norm: float, count: int) -> list[Any]:
-        operations, selectors = list(OPERATION_CODES), ["generated", "prompt", "all", 2, "generated", 7]
-        made: list[Any] = []
-        for index in range(count):
-            edits = tuple(
-                Edit(
-                    vector_ids[(index + 5 * e) % len(vector_ids)],
-                    (index + (e if index % 2 else 0)) % num_layers,
-                    _alpha(operations[(index + e) % 4], norm * (0.2 + 0.9 * index / count) * (-1) ** (index // 4)),
-                    operations[(index + e) % 4],
-                )
-                for e in range(1 + index // 4 % 3)
+    operations, selectors = list(OPERATION_CODES), ["generated", "prompt", "all", 2, "generated", 7]
+    made: list[Any] = []
+    for index in range(count):
+        edits = tuple(
+            Edit(
+                vector_ids[(index + 5 * e) % len(vector_ids)],
+                (index + (e if index % 2 else 0)) % num_layers,
+                _alpha(operations[(index + e) % 4], norm * (0.2 + 0.9 * index / count) * (-1) ** (index // 4)),
+                operations[(index + e) % 4],
             )
-            made.append(Steering(edits, selectors[index // 2 % 6]))
-        made[3] = made[count // 2] = None
-        return made
-
-    def _alpha(operation: str, size: float) -> float:
-        return 1.0 if operation == "erase" else size
-
-    return make
+            for e in range(1 + index // 4 % 3)
+        )
+        made.append(Steering(edits, selectors[index // 2 % 6]))
+    made[3] = made[count // 2] = None
+    return made
 
 
-@pytest.fixture(scope="session")
-def in_worker() -> Callable[..., Any]:
+def _alpha(operation: str, size: float) -> float:
+    return 1.0 if operation == "erase" else size
+
+
+async def in_worker(engine: Any, function: Callable[[Any], Any]) -> Any:
     """Calls a function of a test with the steering worker, in the engine's process, between two steps."""
-    import cloudpickle
-
-    async def call(engine: Any, function: Callable[[Any], Any]) -> Any:
-        module = sys.modules[function.__module__]
-        cloudpickle.register_pickle_by_value(module)
-        try:
-            data = cloudpickle.dumps(function)
-        finally:
-            cloudpickle.unregister_pickle_by_value(module)
-        (result,) = await engine.llm.collective_rpc(data)
-        return result
-
-    return call
+    module = sys.modules[function.__module__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        data = cloudpickle.dumps(function)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    (result,) = await engine.llm.collective_rpc(data)
+    return result
 
 
 @pytest.fixture(scope="module")
 def requests(prompts: Any, vector_ids: Any, many_settings: Any) -> list[Any]:
     """64 requests with 62 settings: twice what one batch of the engine takes, prompts of 20 to 100 tokens."""
-    from poolbench_steerer.engine import GenerationRequest
-
     long = sum(prompts, ())
     settings = many_settings(vector_ids, NUM_LAYERS, STRONG, 64)
     return [

@@ -1,0 +1,116 @@
+"""Where there is no gradient the cells of S2 and G1 fail alone, with a reason; the rest goes on."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from tokenizers import processors
+
+from poolbench.pooling.batch import Request
+from poolbench_extractor.core import extract
+from poolbench_extractor.encode import PassageTexts, Reading, encode
+from poolbench_extractor.forward import gradients
+from poolbench_extractor.models.decoder import Decoder
+
+from .conftest import CONFIGS, passages_of
+
+REQUESTS = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradient", "G1_input_x_gradient")]
+
+
+def statuses(decoder: Decoder, texts: list[str], **reading: object) -> dict[str, list[tuple[str, str | None]]]:
+    passages = passages_of(texts)
+    tables = extract(decoder, passages, {1: REQUESTS}, reading=Reading(**reading))
+    return {
+        role.partition("/")[0]: list(zip(*(table[name].to_pylist() for name in ("status", "reason")), strict=True))
+        for role, table in tables.items()
+    }
+
+
+def test_a_passage_of_one_token_has_no_gradient_and_the_rest_goes_on(llama: Decoder, texts: list[str]) -> None:
+    rows = statuses(llama, ["a", texts[0], ""])
+    assert [status for status, _ in rows["A1_mean"]] == ["ok", "ok", "failed"]
+    for name in ("S2_gradient", "G1_input_x_gradient"):
+        assert [status for status, _ in rows[name]] == ["too_few", "ok", "failed"]
+        assert "one token" in rows[name][0][1] and "no real token" in rows[name][2][1]
+    for bos in (True, False):
+        tokenizer = copy.deepcopy(llama.tokenizer)
+        if not bos:
+            tokenizer._tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+        assert statuses(replace(llama, tokenizer=tokenizer), ["a"])["S2_gradient"][0][0] == "too_few"
+
+
+def test_attention_that_cannot_be_observed(llama: Decoder, texts: list[str]) -> None:
+    rows = statuses(replace(llama, observed=False, source="tiny"), texts)
+    assert {status for name in ("A1_mean", "S2_gradient") for status, _ in rows[name]} == {"ok"}
+    assert set(rows["S1_attention"]) == {("failed", "the attention of tiny cannot be observed")}
+
+
+def test_a_quantised_model_has_no_gradients(llama: Decoder, texts: list[str]) -> None:
+    quantised = replace(llama, model=copy.copy(llama.model))
+    quantised.model.hf_quantizer = object()
+    rows = statuses(quantised, texts)
+    assert {status for name in ("A1_mean", "S1_attention") for status, _ in rows[name]} == {"ok"}
+    assert {status for status, _ in rows["S2_gradient"]} == {"failed"} and "quantised" in rows["S2_gradient"][0][1]
+
+
+class Kernel(torch.autograd.Function):
+    """A kernel that somebody wrote without a backward."""
+
+    @staticmethod
+    def forward(_ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+
+def test_a_model_that_cannot_be_differentiated(build: Callable[..., Decoder], texts: list[str]) -> None:
+    decoder = build(CONFIGS["llama"])
+    decoder.blocks[2].mlp.register_forward_hook(lambda _module, _args, output: Kernel.apply(output))
+    rows = statuses(decoder, texts)
+    assert {status for name in ("A1_mean", "S1_attention") for status, _ in rows[name]} == {"ok"}
+    assert {status for status, _ in rows["S2_gradient"]} == {"failed"}
+    assert "cannot be differentiated" in rows["S2_gradient"][0][1]
+
+
+def test_a_head_that_reads_something_else_is_noticed(
+    build: Callable[..., Decoder], texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = build(CONFIGS["llama"])
+    monkeypatch.setattr(gradients, "_trunk", lambda found: found.model.model.norm)
+    rows = statuses(decoder, texts[:1])
+    assert rows["A1_mean"][0][0] == "ok" and rows["S2_gradient"][0][0] == "failed"
+    other = build(CONFIGS["llama"])
+    output = other.backbone(torch.tensor([[1, 2]]))
+    monkeypatch.setattr(gradients, "_trunk", lambda _: other.backbone)
+    with pytest.raises(RuntimeError, match="does not read the output"):
+        gradients.head_logits(decoder, output, output[0][0])
+
+
+def test_states_that_are_not_finite_stay_in_their_row(build: Callable[..., Decoder], texts: list[str]) -> None:
+    decoder = build(CONFIGS["llama"])
+    ids = encode(decoder, PassageTexts(["p0", "p1"], [texts[0], "zzz"]))
+    only = next(token for token in ids[1].token_ids[1:] if token not in ids[0].token_ids)
+    with torch.no_grad():
+        decoder.model.get_input_embeddings().weight[only] = torch.nan
+    rows = statuses(decoder, [texts[0], "zzz"])
+    for name, outcome in rows.items():
+        assert [status for status, _ in outcome] == ["ok", "non_finite"], name
+
+
+def test_out_of_memory_in_the_backward_halves_the_batch(
+    llama: Decoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = statuses(llama, texts)
+    tried: list[int] = []
+    backward = torch.autograd.grad
+
+    def tight(outputs: torch.Tensor, *args: object) -> tuple[torch.Tensor, ...]:
+        if outputs.dim() == 3:
+            tried.append(len(outputs))
+            if len(outputs) > 2:
+                raise torch.OutOfMemoryError("out of memory")
+        return backward(outputs, *args)
+
+    monkeypatch.setattr(torch.autograd, "grad", tight)
+    assert statuses(llama, texts) == whole
+    assert tried == [5, 2, 3, 1, 2]

@@ -1,0 +1,315 @@
+"""D1 of planted cells: signal, chance, folds that keep groups together, fallbacks, and every typed null."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from poolbench.directions import Direction, DirectionContext, compute_direction
+from poolbench.directions.pairs import matched_pairs
+from poolbench.errors import CellError
+from poolbench.pooling import STRATEGIES, TokenContext, Words
+from poolbench.pooling.batch import Request, Weighing, pool_layer
+from poolbench.statistics.auroc import auroc
+from poolbench.statistics.folds import grouped_folds
+from poolbench.steps.prober import NullParams, ProbeParams
+from poolbench_prober.d1.core import null_cell, probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.metrics import permuted_measure
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.solver.fits import fit_probes
+from poolbench_prober.tables import measures_table
+
+
+def by_metric(result):
+    return {(m.metric, *m.params.values()): m for m in result.measures}
+
+
+def test_planted_signal_is_found_and_permuted_labels_are_chance(planted):
+    found = by_metric(planted)
+    assert found["d1.auroc",].value > 0.8
+    assert found["d1.auroc_test",].value > 0.8
+    assert found["d1.within_pair",].value > 0.9
+    assert abs(found["d1.auroc_permuted",].value - 0.5) < 0.1
+    assert found["d1.selectivity",].value > 0.2
+    assert found["d1.direction.C1",].value > 0.8
+    assert {m.status for m in planted.measures} == {"ok"}
+    for measure in planted.measures:
+        if measure.ci_low is not None:
+            assert measure.ci_low <= measure.value <= measure.ci_high, measure.metric
+            assert measure.ci_method
+    assert (found["d1.auroc",].n, found["d1.auroc",].num_groups) == (120, 60)
+    assert (found["d1.auroc_test",].n, found["d1.auroc_test",].num_groups) == (60, 30)
+    assert found["d1.within_pair",].n == 60
+    assert [key[1] for key in found if key[0] == "d1.auroc_domain"] == ["a", "b", "c"]
+    assert [key[1] for key in found if key[0] == "d1.auroc_sensitivity"] == [0.01, 0.1, 10.0]
+
+
+def test_out_of_fold_scores_agree_with_sklearn(design, planted, plant):
+    vectors, labels = plant(design.train, 2.0), design.train.labels
+    scores = np.empty(len(labels))
+    for fold in range(5):
+        held = design.folds == fold
+        model = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, solver="newton-cholesky"))
+        scores[held] = model.fit(vectors[~held], labels[~held]).decision_function(vectors[held])
+    ours = np.array([row["score"] for row in planted.scores if row["split"] == "train"])
+    np.testing.assert_allclose(ours, scores, atol=1e-4)
+    inside = [roc_auc_score(labels[design.folds == f], scores[design.folds == f]) for f in range(5)]
+    # Folds of equal size and balance: the pooled within-fold AUROC is the mean over folds.
+    assert by_metric(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
+
+
+def test_c3_is_the_probe_itself(planted):
+    found = by_metric(planted)
+    assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
+
+
+def test_same_input_gives_the_same_rows(design, planted, plant, params):
+    cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
+    again = probe_cell(Design.build(design.train, design.test, params), *cell, params)
+    assert measures_table(again.measures).equals(measures_table(planted.measures))
+
+
+def test_no_signal_is_chance_and_raises_no_alarm(design, plant, params):
+    cell = [PooledVectors.from_matrix(plant(split, 0.0, seed=5)) for split in (design.train, design.test)]
+    found = by_metric(probe_cell(design, *cell, params))["d1.auroc",]
+    assert abs(found.value - 0.5) < 0.12
+    assert found.reason is None
+
+
+def blank_statuses(design, vectors, params):
+    result = probe_cell(design, vectors, vectors, params)
+    directions = {found.status for found in result.directions.values()}
+    assert result.scores == []
+    return {measure.status for measure in result.measures} | directions
+
+
+def test_constant_vectors_are_collapsed(train, params):
+    matrix = np.tile(np.random.default_rng(0).normal(size=24) * 50, (120, 1))
+    matrix += 1e-4 * np.random.default_rng(1).normal(size=matrix.shape)  # rounding of a kernel
+    design = Design.build(train, train, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(matrix), params) == {"collapsed"}
+
+
+@pytest.mark.parametrize(
+    ("applied", "status"),
+    [
+        (lambda row, label: row % 3 == 0, "no_coverage"),
+        (lambda row, label: label == 1 or row % 10 != 0, "ok"),
+        (lambda row, label: label == 1 or row % 10 > 2, "class_dependent_coverage"),
+    ],
+)
+def test_coverage_rules(train, plant, params, make_vectors_table, applied, status):
+    flags = [applied(row // 2, label) for row, label in enumerate(train.labels)]
+    if status == "ok":  # a gap of exactly 5 points is allowed
+        flags = [label == 1 or row // 2 % 20 != 0 for row, label in enumerate(train.labels)]
+    table = make_vectors_table(train.ids, plant(train, 2.0), flags)
+    vectors = PooledVectors.from_table(table, train.ids)
+    result = probe_cell(Design.build(train, None, params), vectors, None, params)
+    assert {measure.status for measure in result.measures} == {status}
+    assert result.measures[0].coverage == pytest.approx(np.mean(flags))
+
+
+def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant, params):
+    matrix = plant(design.train, 2.0)
+    matrix[:3] = np.nan
+    result = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
+    measure = by_metric(result)["d1.auroc",]
+    assert (measure.status, measure.n, measure.num_groups) == ("ok", 117, 59)
+    assert measure.details["left_out"] == 3
+    assert by_metric(result)["d1.within_pair",].n == 58
+    matrix[:30] = np.inf
+    broken = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
+    assert {measure.status for measure in broken.measures} == {"non_finite"}
+
+
+def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params, plant):
+    few = Passages.from_table(make_passages(4))
+    design = Design.build(few, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
+    one = few.take(np.flatnonzero(few.labels == 1))
+    design = Design.build(one, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
+
+
+def test_small_domains_are_too_few(train, plant):
+    params = ProbeParams(num_bootstrap=50)
+    result = probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params)
+    domains = [measure for measure in result.measures if measure.metric == "d1.auroc_domain"]
+    assert {measure.status for measure in domains} == {"too_few"}
+    assert by_metric(result)["d1.auroc",].status == "ok"
+
+
+def test_unpaired_concepts_have_no_within_pair_figure(make_passages, plant, params):
+    passages = Passages.from_table(make_passages(40, paired=False))
+    result = probe_cell(
+        Design.build(passages, None, params), PooledVectors.from_matrix(plant(passages, 2.0)), None, params
+    )
+    assert ("d1.within_pair",) not in by_metric(result)
+    assert by_metric(result)["d1.auroc",].num_groups == 80
+
+
+def test_directions_fit_on_all_of_train(design, planted, plant):
+    vectors, labels = plant(design.train, 2.0), design.train.labels
+    difference = vectors[labels == 1].mean(axis=0) - vectors[labels == 0].mean(axis=0)
+    found = planted.directions["C1"]
+    assert isinstance(found, Direction)
+    np.testing.assert_allclose(found.vector * found.raw_norm, difference)
+    assert set(planted.directions) == {"C1", "C2", "C3", "C4", "LDA", "C1_centred"}
+
+
+def test_null_cell_gives_unit_directions(train, plant):
+    nulls = null_cell(train, PooledVectors.from_matrix(plant(train, 2.0)), NullParams(num_nulls=5, seed=3))
+    assert [null.id for null in nulls] == [f"null_{number:03d}" for number in range(5)]
+    with pytest.raises(CellError, match="same vector"):
+        null_cell(train, PooledVectors.from_matrix(np.ones((120, 24))), NullParams())
+
+
+def test_incomplete_pairs_are_not_pairs():
+    labels = np.array([0, 1, 1, 1, 1, 0, 0])
+    pairs = matched_pairs(["p", "p", "q", "q", "r", None, None], labels)
+    np.testing.assert_array_equal(pairs, [[1, 0]])
+
+
+def unbalanced(make_passages, num_positives):
+    """100 passages on their own, few of them positive."""
+    table = make_passages(50, paired=False)
+    labels = [int(row < num_positives) for row in range(100)]
+    return Passages.from_table(table.set_column(3, "label", [labels]))
+
+
+def applied_everywhere(vectors):
+    """Rows that failed although the strategy applied, so that coverage does not differ between the classes."""
+    return replace(PooledVectors.from_matrix(vectors), applied=np.ones(len(vectors), dtype=bool))
+
+
+def test_a_class_that_lost_its_vectors_is_typed_as_such(make_passages, plant, params):
+    """Under a tenth of the rows is missing, yet a whole class: no probe failed to converge, there was none to fit."""
+    passages = unbalanced(make_passages, 6)
+    vectors = plant(passages, 2.0)
+    vectors[:6] = np.nan
+    design = Design.build(passages, None, params)
+    assert blank_statuses(design, applied_everywhere(vectors), params) == {"one_class"}
+    vectors = plant(passages, 2.0)
+    kept = np.flatnonzero(design.folds == design.folds[0])[0]
+    vectors[[row for row in range(6) if row != kept]] = np.nan  # one positive left: outside its fold there is none
+    found = by_metric(probe_cell(design, applied_everywhere(vectors), None, params))["d1.auroc",]
+    assert (found.status, "one label" in found.reason) == ("too_few", True)
+
+
+def test_permuted_probes_that_did_not_converge_are_no_chance_check(train):
+    """The AUROC of scores that are all NaN would be .5, which is what one hopes to see there."""
+    labels, folds = train.labels[:, None], np.arange(120) % 5
+    scores = np.full((120, 1), np.nan)
+    found = permuted_measure(labels, scores, folds)
+    assert (found.value, found.status) == (None, "not_converged")
+
+
+def test_test_vectors_of_another_width_take_only_the_test_figure_down(design, plant, params):
+    train, test = (PooledVectors.from_matrix(plant(s, 2.0, width=w)) for s, w in ((design.train, 24), (design.test, 8)))
+    rows = by_metric(probe_cell(design, train, test, params))
+    assert rows["d1.auroc_test",].status == "failed"
+    assert "width 8" in rows["d1.auroc_test",].reason
+    assert rows["d1.auroc",].status == "ok"
+
+
+WIDTH, TRIGGER = 6, "because"
+COLUMNS = ("start", "end", "head", "sentence", "clause", "keyword")
+NO_WORDS = Words(**{name: np.zeros(0, dtype=int) for name in COLUMNS}, upos=[], dep=[], lemma=[], entity=[])
+#: The first of two words has all that strategies look for, except clause arcs, which are the second's.
+TWO_WORDS = Words(
+    start=np.array([0, 1]), end=np.array([1, 2]), upos=["NOUN", "PUNCT"], dep=["nsubj", "advcl"], head=[0, 1],
+    lemma=[TRIGGER, "."], entity=["LOC", ""], sentence=np.zeros(2, dtype=int), clause=np.zeros(2, dtype=int),
+    keyword=np.array([True, False]),
+)  # fmt: skip
+READERS = [spec.id for spec in STRATEGIES.all() if spec.reads_annotations]
+#: Windows that are longer than the negatives and shorter than the positives, in tokens.
+WINDOWS = {
+    "W1_first_k": (16, 24),
+    "W2_last_k": (16, 24),
+    "W3_middle_k": (16, 24),
+    "W2_last_4": (4, 12),
+    "W2_last_8": (8, 16),
+    "W4_hierarchical": (3, 12),
+}
+
+
+def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
+    """Vectors [n, D] of states that drift with position, the same in both classes, and what applied [n]."""
+    rng = np.random.default_rng(5)
+    contexts, states, signals = [], [], []
+    for passage_id, label in zip(passages.ids, passages.labels, strict=True):
+        length = lengths[label]
+        offsets = np.stack([np.arange(length), np.arange(1, length + 1)], axis=1)
+        words = TWO_WORDS if label else NO_WORDS
+        contexts.append(TokenContext(passage_id, offsets, np.zeros(length, dtype=bool), words=words))
+        states.append(torch.from_numpy(rng.normal(size=(length, WIDTH)).astype(np.float32)))
+        states[-1][:, 0] += torch.linspace(8, 0, length)
+        first = np.r_[inflow[label], np.zeros(length - 1)]
+        signals.append({"inflow": first})
+    spec = next(spec for spec in STRATEGIES.all() if spec.id == strategy_id)
+    request = Request.of(strategy_id, spec.params_for([TRIGGER]))
+    vectors_BSD, outcomes, _ = pool_layer(states, Weighing.of(contexts, [request]), signals)
+    return vectors_BSD[:, 0], [row[0].applied for row in outcomes]
+
+
+def statuses(train, params, make_vectors_table, matrix, applied):
+    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train.ids)
+    result = probe_cell(Design.build(train, None, params), vectors, None, params)
+    assert all(measure.value is None for measure in result.measures)
+    return {measure.status for measure in result.measures}
+
+
+@pytest.mark.parametrize("strategy_id", READERS)
+def test_what_only_one_class_can_select_is_no_result(train, params, make_vectors_table, strategy_id):
+    matrix, applied = pooled(train, strategy_id)
+    assert applied == [label == 1 for label in train.labels]
+    direction = compute_direction("C1", DirectionContext(matrix, train.labels, np.empty((0, 2), dtype=int)))
+    assert auroc(train.labels, matrix @ direction.vector) > 0.95, "the fallback would carry the label"
+    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+
+
+@pytest.mark.parametrize("strategy_id", WINDOWS)
+def test_windows_that_only_one_class_exceeds_are_no_result(train, params, make_vectors_table, strategy_id):
+    matrix, applied = pooled(train, strategy_id, lengths=WINDOWS[strategy_id])
+    assert applied == [label == 1 for label in train.labels]
+    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+
+
+def test_attention_that_only_one_class_receives_is_no_result(train, params, make_vectors_table):
+    matrix, applied = pooled(train, "S1_attention", inflow=(0.0, 1.0))
+    assert applied == [label == 1 for label in train.labels]
+    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+
+
+def test_every_strategy_that_may_fall_back_on_length_is_here():
+    windows = {spec.id for spec in STRATEGIES.all() if spec.family == "window"}
+    assert windows == set(WINDOWS)
+
+
+def cross_validated(vectors, labels, folds):
+    scores = np.empty(len(labels))
+    for fold in np.unique(folds):
+        held = folds == fold
+        fit = fit_probes(vectors[~held], labels[~held, None], np.ones(1))
+        scores[held] = fit.scores(vectors[held])[:, 0]
+    return auroc(labels, scores, folds)
+
+
+def test_ungrouped_folds_fall_below_chance_without_signal_and_grouped_do_not():
+    ungrouped, grouped = [], []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        pairs = np.repeat(np.arange(60), 2)
+        labels = np.tile([1, 0], 60)
+        vectors = rng.normal(size=(60, 128))[pairs] + 0.1 * rng.normal(size=(120, 128))
+        ungrouped.append(cross_validated(vectors, labels, grouped_folds(np.arange(120), labels, 5, seed)))
+        grouped.append(cross_validated(vectors, labels, grouped_folds(pairs, labels, 5, seed)))
+    assert np.mean(ungrouped) < 0.4
+    assert abs(np.mean(grouped) - 0.5) < 0.03

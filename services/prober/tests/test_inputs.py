@@ -1,0 +1,136 @@
+"""Passages, vectors and instances: what is read, matched by id and refused."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from services.prober.tests.conftest import targets_table
+from services.prober.tests.test_probing import PLAIN, found
+
+from poolbench.contracts.tables import vector_column
+from poolbench.errors import InputError
+from poolbench_prober.inputs.corpus import Passages, control_labels
+from poolbench_prober.inputs.instances import instance_vectors
+from poolbench_prober.inputs.vectors import PooledVectors, joined
+from poolbench_prober.probing import Targets, TaskProbes, task_measures
+
+
+def test_span_pairs_are_vectors_one_behind_the_other():
+    rng = np.random.default_rng(6)
+    first, second = rng.normal(size=(2, 200, 4))
+    first[3] = np.nan
+    pair = joined([PooledVectors.from_matrix(first), PooledVectors.from_matrix(second)])
+    np.testing.assert_array_equal(pair.matrix_nW[5], np.append(first[5], second[5]))
+    assert (pair.width, int(pair.usable.sum()), pair.usable[3]) == (8, 199, False)
+    labels = np.where(first[:, 0] > 0, np.where(second[:, 0] > 0, "both", "first"), "none")
+    targets = Targets.from_table(targets_table(labels))
+    rows = {m.metric: m for m in task_measures(TaskProbes.of(targets, pair, PLAIN))}
+    alone = found(targets, np.nan_to_num(first))
+    assert rows["probe.accuracy"].value > alone["probe.accuracy"].value + 0.1
+    with pytest.raises(InputError, match="same instances"):
+        joined([PooledVectors.from_matrix(first), PooledVectors.from_matrix(second[:5])])
+
+
+MATRIX = np.array([[1.0, 2.0], [3.0, 6.0], [-1.0, 0.0], [5.0, 5.0]])
+
+
+def test_parts_are_means_of_passages_and_pairs_are_concatenated(make_vectors_table):
+    shards = [make_vectors_table(["b", "a"], MATRIX[[1, 0]]), make_vectors_table(["c", "d", "a"], MATRIX[[2, 3, 0]])]
+    found = instance_vectors([(("a",),), (("a", "b"),), (("a", "b", "c"),)], shards)
+    np.testing.assert_allclose(found.matrix_nW, [[1, 2], [2, 4], [1, 8 / 3]])
+    assert found.usable.all() and found.errors == (None,) * 3
+    pairs = instance_vectors([(("a", "b"), ("c",)), (("d",), ("d",))], shards)
+    np.testing.assert_allclose(pairs.matrix_nW, [[2, 4, -1, 0], [5, 5, 5, 5]])
+    assert pairs.width == 4
+
+
+def test_a_passage_without_a_vector_leaves_out_the_instances_that_need_it(make_vectors_table):
+    failed = make_vectors_table(["a", "b"], MATRIX[:2], valid=[False, True], status=["no_coverage", None])
+    applied = make_vectors_table(["c"], MATRIX[[2]], applied=[False])
+    broken = make_vectors_table(["n"], np.array([[np.nan, 1.0]]))
+    instances = [(("a", "b"),), (("b",),), (("b", "gone"),), (("c",),), (("n",),)]
+    found = instance_vectors(instances, [failed, applied, broken])
+    assert found.usable.tolist() == [False, True, False, True, False]
+    assert found.applied.tolist() == [True, True, False, False, True]
+    assert (found.errors[0].status, found.errors[4]) == ("no_coverage", None)
+    assert str(found.errors[2]) == "no table holds a vector of passage 'gone'"
+    completed = instance_vectors(instances, [failed, make_vectors_table(["a", "gone"], MATRIX[:2]), applied, broken])
+    assert completed.usable.tolist() == [True, True, True, True, False]
+
+
+def test_rows_and_shards_in_any_order_give_the_same_vectors(make_vectors_table):
+    rng = np.random.default_rng(0)
+    names, matrix = [f"p{row}" for row in range(60)], rng.normal(size=(60, 7))
+    instances = [(tuple(names[row] for row in rng.permutation(60)[: 1 + row % 4]),) for row in range(50)]
+    found = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(60)
+        shards = [order[:25], order[20:50], order[45:]]
+        tables = [make_vectors_table([names[row] for row in rows], matrix[rows]) for rows in shards]
+        found.append(instance_vectors(instances, tables[:: 1 if seed else -1]))
+    for each in found[1:]:
+        np.testing.assert_array_equal(each.matrix_nW, found[0].matrix_nW)
+    expected = [np.mean([np.float32(matrix[names.index(name)]) for name in parts[0]], axis=0) for parts in instances]
+    np.testing.assert_allclose(found[0].matrix_nW, expected, rtol=1e-5)
+
+
+def test_shards_that_do_not_fit_are_refused(make_vectors_table):
+    one = [(("a",),)]
+    with pytest.raises(InputError, match="1 rows are duplicates"):
+        instance_vectors(one, [make_vectors_table(["a", "a"], MATRIX[:2])])
+    with pytest.raises(InputError, match="widths 2 and 3"):
+        instance_vectors(one, [make_vectors_table(["a"], MATRIX[:1]), make_vectors_table(["b"], np.ones((1, 3)))])
+    with pytest.raises(InputError, match="at least one shard"):
+        instance_vectors(one, [])
+
+
+def test_float16_rounds_vectors_and_leaves_out_what_it_cannot_hold():
+    vectors = PooledVectors.from_matrix(np.array([[1 / 3, 1e5], [1 / 3, 2.0]])).in_float16()
+    assert vectors.usable.tolist() == [False, True]
+    assert vectors.matrix_nW[1].tolist() == [float(np.float16(1 / 3)), 2.0]
+    assert vector_column(vectors.matrix_nW[1:]).type == pa.list_(pa.float32(), 2)
+
+
+def test_rows_are_matched_by_id_not_by_order(train, plant, params, make_vectors_table):
+    matrix = plant(train, 2.0).astype(np.float32)
+    table = make_vectors_table(train.ids, matrix)
+    shuffled = table.take(np.random.default_rng(0).permutation(len(train.ids)))
+    found = PooledVectors.from_table(shuffled, train.ids)
+    np.testing.assert_array_equal(found.matrix_nW, matrix.astype(np.float64))
+    with pytest.raises(InputError, match="10 of 120 passages are missing"):
+        PooledVectors.from_table(table.slice(10), train.ids)
+
+
+def test_control_words_are_balanced_between_the_classes(train):
+    tasks = control_labels(train.texts, train.labels, 3, seed=0)
+    assert len(tasks) == 3
+    for word, task in tasks.items():
+        assert 0.3 <= task.mean() <= 0.7
+        assert abs(task[train.labels == 1].mean() - task[train.labels == 0].mean()) <= 0.15
+        assert task[0] == (word in train.texts[0].split())
+    assert control_labels(("",) * 4, np.array([1, 0, 1, 0]), 3, 0) == {}
+
+
+def test_bad_passages_are_refused(make_passages):
+    table = make_passages(3)
+    with pytest.raises(InputError, match="unique"):
+        Passages.from_table(table.take([0, 0, 1]))
+    with pytest.raises(InputError, match="unique"):
+        Passages.from_table(table.set_column(0, "passage_id", [[None, "a", "b", "c", "d", "e"]]))
+    with pytest.raises(InputError, match="unique"):
+        Passages.from_table(table.slice(0, 0))
+
+
+@pytest.mark.parametrize(
+    "labels", [[2] * 6, [0, 1, None, 1, 0, 1], ["0", "1"] * 3, [0.5, 1.0] * 3, [-1, 1] * 3, [300, 1] * 3]
+)
+def test_labels_are_neither_rounded_nor_parsed(make_passages, labels):
+    table = make_passages(3)
+    with pytest.raises(InputError, match="labels must be 0 or 1"):
+        Passages.from_table(table.set_column(3, "label", [labels]))
+
+
+@pytest.mark.parametrize("labels", [[True, False] * 3, [1.0, 0.0] * 3])
+def test_truth_values_are_labels(make_passages, labels):
+    table = make_passages(3)
+    found = Passages.from_table(table.set_column(3, "label", [labels]))
+    np.testing.assert_array_equal(found.labels, [1, 0] * 3)

@@ -1,0 +1,550 @@
+"""The completions API, asked by the OpenAI client itself: completions and chats, and what clients send beside them."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.testclient import TestClient
+from pydantic import BaseModel, ValidationError
+from services.steerer.tests.conftest import openai_client
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from poolbench_steerer.http.completions.answer import ChatAnswer
+from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
+from poolbench_steerer.http.completions.errors import OpenAIRoute
+from poolbench_steerer.http.completions.run import Part
+from poolbench_steerer.tokens import Tokens
+
+PROMPT = "The river"
+STRONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai_client(address) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def steering(http: Any, tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
+    body = {"vectors": unit_vectors[:2].tolist(), "model": str(tiny_model)}
+    ids = http.post("/vectors", json=body).json()["vector_ids"]
+    edits = [
+        {"vector_id": ids[0], "layer": 2, "alpha": STRONG},
+        {"vector_id": ids[1], "layer": 4, "strength": -0.5, "residual_norm": STRONG},
+    ]
+    return {"edits": edits, "positions": "generated"}
+
+
+@pytest.fixture
+def complete(client: openai.OpenAI, tiny_model: Path) -> Any:
+    def ask(prompt: Any = PROMPT, *, steering: Any = None, **options: Any) -> Any:
+        options = {"max_tokens": 12, "temperature": 0.0} | options
+        extra = {"ignore_eos": True} | ({"steering": steering} if steering is not None else {})
+        extra |= options.pop("extra_body", {})
+        return client.completions.create(model=str(tiny_model), prompt=prompt, extra_body=extra, **options)
+
+    return ask
+
+
+def receipt(choice: Any) -> Any:
+    return choice.model_extra["steering_receipt"]
+
+
+def test_a_steered_completion_equals_the_own_verb_and_has_its_receipt(complete, http, tiny_model, steering):
+    made = complete(steering=steering)
+    body = {"model": str(tiny_model), "prompts": [PROMPT], "max_tokens": 12, "steering": steering}
+    own = http.post("/generate", json=body).json()["texts"][0]
+    assert made.choices[0].text.startswith(own["text"])  # that verb ends at EOS
+    assert receipt(made.choices[0])["positions_changed"] == receipt(made.choices[0])["positions_expected"] == 24
+    assert receipt(made.choices[0])["layers"] == [2, 4]
+    assert receipt(made.choices[0])["alphas"] == [STRONG, -0.5 * STRONG]
+    plain = complete()
+    assert plain.choices[0].text != made.choices[0].text
+    assert receipt(plain.choices[0]) is None
+    assert (made.object, made.choices[0].finish_reason) == ("text_completion", "length")
+    assert made.usage.completion_tokens == 12
+    assert made.usage.total_tokens == made.usage.prompt_tokens + 12
+
+
+def test_several_prompts_in_all_forms(complete, http, tiny_model, model_ref):
+    from poolbench_steerer.tokens import tokens_of
+
+    texts = ["The river", "Nobody saw"]
+    ids = [list(tokens_of(model_ref).encode(text)) for text in texts]
+    answers = [complete(texts), complete(ids)]
+    singles = [complete(text) for text in texts] + [complete(ids[0])]
+    assert [choice.index for choice in answers[0].choices] == [0, 1]
+    batch = [choice.text for choice in answers[0].choices]
+    assert [choice.text for choice in answers[1].choices] == batch
+    assert [single.choices[0].text for single in singles] == [*batch, batch[0]]
+    assert answers[0].usage.prompt_tokens == sum(map(len, ids))
+
+
+def test_samples_are_repeatable_by_seed_and_differ_within_a_call(complete, steering):
+    options = {"temperature": 1.0, "top_p": 0.95, "n": 3, "seed": 11, "steering": steering}
+    first, second = (complete([PROMPT, "Nobody"], **options) for _ in range(2))
+    texts = [choice.text for choice in first.choices]
+    assert texts == [choice.text for choice in second.choices]
+    assert len(set(texts)) == 6
+    assert complete(temperature=1.0, top_p=0.95, seed=12, steering=steering).choices[0].text == texts[1]
+    unseeded = complete(temperature=1.0)
+    again = complete(temperature=1.0, seed=unseeded.model_extra["seed"])
+    assert again.choices[0].text == unseeded.choices[0].text
+
+
+def test_a_stream_says_what_the_whole_answer_says(complete, steering):
+    options = {"n": 2, "temperature": 0.8, "seed": 5, "steering": steering, "logprobs": 2}
+    whole = complete([PROMPT, "Nobody"], **options)
+    texts, last, usage = ["", "", "", ""], {}, None
+    logprobs: list[list[float]] = [[], [], [], []]
+    for chunk in complete([PROMPT, "Nobody"], stream=True, stream_options={"include_usage": True}, **options):
+        usage = chunk.usage
+        for choice in chunk.choices:
+            assert choice.index not in last, "nothing follows the last chunk of a choice"
+            texts[choice.index] += choice.text
+            logprobs[choice.index] += choice.logprobs.token_logprobs
+            if choice.finish_reason is not None:
+                last[choice.index] = choice
+    assert texts == [choice.text for choice in whole.choices]
+    for index, choice in enumerate(whole.choices):
+        assert logprobs[index] == pytest.approx(choice.logprobs.token_logprobs, abs=1e-5)
+        assert receipt(last[index]) == receipt(choice)
+    assert usage == whole.usage
+
+
+def scores_of(choice: Any) -> list[float | None]:
+    return choice.model_extra["reading"]["scores"]
+
+
+def test_a_probe_reads_along_in_streams_and_whole_answers(complete, steering, unit_vectors):
+    """One score per token, at any layer beside the steering; the choices of a call are read apart."""
+    reading = {"vector": (3 * unit_vectors[5]).tolist(), "layer": 3, "offset": 0.5}
+    options = {"n": 2, "temperature": 0.8, "seed": 5, "steering": steering}
+    whole = complete([PROMPT, "Nobody"], extra_body={"reading": reading}, **options)
+    unread = complete([PROMPT, "Nobody"], **options)
+    assert [choice.text for choice in whole.choices] == [choice.text for choice in unread.choices]
+    scores: list[list[Any]] = [[], [], [], []]
+    for chunk in complete([PROMPT, "Nobody"], stream=True, logprobs=0, extra_body={"reading": reading}, **options):
+        for choice in chunk.choices:
+            assert len(scores_of(choice)) == len(choice.logprobs.tokens)
+            scores[choice.index] += scores_of(choice)
+            at = choice.model_extra["reading"].get("layer")
+            assert at == (3 if choice.finish_reason else None)
+    assert [len(of_choice) for of_choice in scores] == [12] * 4
+    for choice in whole.choices:
+        assert scores_of(choice) == pytest.approx(scores[choice.index], abs=1e-4)
+    assert len({scores_of(choice)[3] for choice in whole.choices}) == 4
+    assert "reading" not in unread.choices[0].model_extra
+
+
+def test_several_readings_and_the_prompt_are_scored(complete, unit_vectors):
+    readings = [{"vector": vector.tolist(), "layer": layer} for layer, vector in enumerate(unit_vectors[:3])]
+    options = {"echo": True, "logprobs": 0}
+    several = complete(extra_body={"reading": readings}, **options).choices[0]
+    for number, reading in enumerate(readings):
+        one = complete(extra_body={"reading": reading}, **options).choices[0]
+        first, *scores = several.model_extra["reading"][number]["scores"]
+        assert first is None and scores_of(one)[0] is None
+        assert scores == pytest.approx(scores_of(one)[1:], abs=1e-4)
+        assert len(scores) + 1 == len(one.logprobs.tokens)
+    only_prompt = complete(extra_body={"reading": readings[2]}, echo=True, max_tokens=0).choices[0]
+    assert scores_of(only_prompt)[1:] == pytest.approx(scores[: len(scores) - 12], abs=1e-4)
+    unechoed = complete(extra_body={"reading": readings[2]}).choices[0]
+    assert scores_of(unechoed) == pytest.approx(scores[-12:], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"vector": None, "vector_id": "nope"}, 404, "is not registered"),
+        ({"layer": 6}, 400, "blocks 0..5"),
+        ({"vector": [1.0] * 255}, 400, "hidden width is 256"),
+        ({"vector": [0.0] * 256}, 400, "is zero"),
+        ({"vector": [float("nan")] * 256}, 400, "reading.vector.0"),
+        ({"offset": 1e9}, 400, "reading.offset"),
+        ({"alpha": 1.0}, 400, "reading.alpha"),
+        ({"layer": None}, 400, "give the layer of the vector"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_read_is_refused_as_steering_is(http, unit_vectors, tiny_model, stream, change, status, said):
+    reading = {"vector": unit_vectors[0].tolist(), "layer": 2} | change
+    body = {"prompt": PROMPT, "model": str(tiny_model), "stream": stream, "reading": reading}
+    answer = http.post("/v1/completions", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_string_ends_the_text_with_a_valid_receipt(complete, steering, stream):
+    full = complete(max_tokens=100, steering=steering).choices[0].text
+    stop = full[10:13]
+    answer = complete(max_tokens=100, steering=steering, stop=["never there", stop], stream=stream)
+    choices = [chunk.choices[0] for chunk in answer] if stream else answer.choices
+    assert "".join(choice.text for choice in choices) == full[: full.index(stop)]
+    assert choices[-1].finish_reason == "stop"
+    proof = receipt(choices[-1])
+    # Two layers; the engine may have been a step ahead, and what it did then is proved too.
+    assert proof["positions_changed"] == proof["positions_expected"] >= 2 * 2
+    assert proof["positions_changed"] <= 2 * 100
+
+
+def test_echo_and_log_probabilities(complete):
+    echoed = complete(echo=True).choices[0].text
+    assert echoed == PROMPT + complete().choices[0].text
+    found = complete(logprobs=3).choices[0].logprobs
+    assert len(found.tokens) == len(found.token_logprobs) == len(found.top_logprobs) == 12
+    for chosen, best in zip(found.token_logprobs, found.top_logprobs, strict=True):
+        assert chosen == pytest.approx(max(best.values()))  # greedy
+        assert sum(map(math.exp, best.values())) <= 1 + 1e-5
+
+
+def test_models_are_listed(client, tiny_model, complete):
+    complete()
+    assert str(tiny_model) in [model.id for model in client.models.list()]
+    assert client.models.retrieve("demo").id == "demo"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("demmo")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "code"),
+    [
+        ({"steering": {"vector_id": "nope", "layer": 2, "alpha": 1.0}}, openai.NotFoundError, "unknown_vector"),
+        ({"steering": {"vector": [1.0] * 256, "layer": 6, "alpha": 1.0}}, openai.BadRequestError, "layer_out_of_range"),
+        ({"steering": {"vector": [1.0] * 256, "layer": 1, "alpha": 1e9}}, openai.BadRequestError, "input"),
+        ({"steering": {"vector": [1.0] * 256}}, openai.BadRequestError, "input"),
+        ({"prompt": [70000]}, openai.BadRequestError, "input"),
+        ({"prompt": "fox " * 400}, openai.BadRequestError, "prompt_too_long"),
+        ({"max_tokens": 5000}, openai.BadRequestError, "prompt_too_long"),
+        ({"presence_penalty": 1.0}, openai.BadRequestError, "input"),
+        ({"stream": True, "prompt": "fox " * 400}, openai.BadRequestError, "prompt_too_long"),
+    ],
+)
+def test_errors_are_those_of_the_api(complete, options, error, code):
+    with pytest.raises(error) as raised:
+        complete(**options)
+    assert raised.value.code == code
+    assert raised.value.type == "invalid_request_error"
+
+
+def test_unknown_fields_models_and_tokens_are_refused(client, address, tiny_model):
+    with pytest.raises(openai.BadRequestError, match="colour") as raised:
+        client.completions.create(model=str(tiny_model), prompt="a", extra_body={"colour": "red"})
+    assert (raised.value.code, raised.value.param) == ("unknown_field", "colour")
+    with pytest.raises(openai.NotFoundError, match="did you mean demo"):
+        client.completions.create(model="demmo", prompt="a")
+    with (
+        openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        stranger.models.list()
+
+
+def test_what_vllm_bench_serve_sends_is_answered(complete):
+    """Its client marks a request as failed that holds an option the server refuses."""
+    options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": None}
+    neutral = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0}
+    chunks = list(complete(extra_body=neutral, **options))
+    assert chunks[-1].usage.completion_tokens == 12
+    assert "".join(chunk.choices[0].text for chunk in chunks[:-1]) == complete().choices[0].text
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_k", 5), ("repetition_penalty", 1.1), ("logit_bias", {"5": 1})])
+def test_an_option_that_is_not_offered_is_named(client, tiny_model, name, value):
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.completions.create(model=str(tiny_model), prompt="a", extra_body={name: value})
+    assert raised.value.param == name
+    assert name in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("POST", "/v1/responses", 404, None),
+        ("GET", "/v1/embeddings", 404, None),
+        ("DELETE", "/v1/", 404, None),
+        ("GET", "/v1/completions", 405, "POST"),
+        ("DELETE", "/v1/models", 405, "GET"),
+        ("POST", "/v1/models/demo", 405, "GET"),
+    ],
+)
+def test_unknown_paths_and_wrong_methods_are_errors_of_the_api(http, method, path, status, allow):
+    answer = http.request(method, path, json={})
+    assert answer.status_code == status
+    assert answer.headers.get("allow") == allow
+    assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert http.request(method, path, headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+
+TALK = [
+    {"role": "user", "content": "Where does the river run?"},
+    {"role": "assistant", "content": "Past the mill."},
+    {"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "then?"}]},
+]
+TALK_SAID = [TALK[0], TALK[1], {"role": "user", "content": "And then?"}]
+OPTIONS: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0}
+
+
+@pytest.fixture
+def ask(client: openai.OpenAI, tiny_model: Path) -> Any:
+    def chat(messages: Any = TALK, extra: Any = None, **options: Any) -> Any:
+        body = {"ignore_eos": True} | (extra or {})
+        return client.chat.completions.create(
+            model=str(tiny_model), messages=messages, extra_body=body, **OPTIONS | options
+        )
+
+    return chat
+
+
+def prompt_ids(folder: Path) -> list[int]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = tokenizer.apply_chat_template(TALK_SAID, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def test_a_chat_is_the_completion_of_the_models_own_template(ask, http, tiny_model):
+    ids = prompt_ids(tiny_model)
+    made = ask(logprobs=True, top_logprobs=2)
+    body = {"model": str(tiny_model), "prompt": ids, "ignore_eos": True, "logprobs": 2} | OPTIONS
+    (completed,) = http.post("/v1/completions", json=body).json()["choices"]
+    (choice,) = made.choices
+    assert (made.object, choice.message.role, choice.finish_reason) == ("chat.completion", "assistant", "length")
+    assert choice.message.content == completed["text"]
+    assert made.usage.prompt_tokens == len(ids) and made.usage.completion_tokens == 12
+    found = choice.logprobs.content
+    assert [token.token for token in found] == completed["logprobs"]["tokens"]
+    assert [token.logprob for token in found] == pytest.approx(completed["logprobs"]["token_logprobs"], abs=1e-4)
+    for token in found:
+        best, second = token.top_logprobs
+        assert best.logprob == token.logprob >= second.logprob  # greedy
+        assert bytes(best.bytes).decode(errors="replace") == best.token or best.token.startswith("token_id:")
+
+
+def test_a_stream_of_a_chat_says_what_the_whole_answer_says(ask):
+    options = {"n": 2, "temperature": 0.8, "seed": 5, "logprobs": True}
+    whole = ask(**options)
+    texts, logprobs, roles, usage = ["", ""], [[], []], ["", ""], None
+    for chunk in ask(stream=True, stream_options={"include_usage": True}, **options):
+        assert chunk.object == "chat.completion.chunk"
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content
+            roles[choice.index] += choice.delta.role or ""
+            logprobs[choice.index] += [token.logprob for token in choice.logprobs.content]
+    assert texts == [choice.message.content for choice in whole.choices] and texts[0] != texts[1]
+    assert roles == ["assistant"] * 2 and usage == whole.usage
+    for index, choice in enumerate(whole.choices):
+        assert logprobs[index] == pytest.approx([token.logprob for token in choice.logprobs.content], abs=1e-5)
+
+
+def test_a_chat_is_read_along(ask, unit_vectors: np.ndarray):
+    reading = {"vector": unit_vectors[0].tolist(), "layer": 2}
+    whole = ask(extra={"reading": reading}, logprobs=True).choices[0]
+    assert len(scores_of(whole)) == len(whole.logprobs.content)
+    chunks = [chunk.choices[0] for chunk in ask(extra={"reading": reading}, stream=True)]
+    scores = [score for chunk in chunks for score in scores_of(chunk)]
+    assert scores == pytest.approx(scores_of(whole), abs=1e-4)
+
+
+def test_a_steered_chat_has_its_receipt(ask, unit_vectors: np.ndarray):
+    steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "alpha": 60.0}
+    steered = ask(extra={"steering": steering}).choices[0]
+    assert steered.message.content != ask().choices[0].message.content
+    proof = steered.model_extra["steering_receipt"]
+    assert proof["positions_changed"] == proof["positions_expected"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"messages": [{"role": "system", "content": "Be brief."}]}, "refuses these messages: only users and assist"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "judge", "content": "a"}]}, "messages.0.role"),
+        ({"max_tokens": 1000}, "window"),
+        ({"messages": [{"role": "user", "content": "loaf " * 400}]}, "window"),
+        ({"top_logprobs": 2}, "top_logprobs is for logprobs: true"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"n": 10**6}, "equal to 1024"),
+        ({"logprobs": True, "top_logprobs": 10**3}, "top_logprobs"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_400_that_says_why(ask, change, said):
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(**change)
+    assert said in caught.value.message
+
+
+def test_a_model_without_a_template_says_what_to_do(tiny_model, model_ref):
+    from poolbench.errors import CellError, InputError
+    from poolbench_steerer.tokens import Tokens
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = None
+    with pytest.raises(InputError, match=r"no chat template; send a prompt to /v1/completions"):
+        Tokens(tokenizer).encode_chat(TALK_SAID)
+    with pytest.raises(CellError, match="needs a chat model, and this one has no chat template") as caught:
+        Tokens(tokenizer).encode_reply("Be brief.", "The tide")
+    assert caught.value.status == "not_implemented"
+    tokenizer.chat_template = "{{ nothing.at.all }}"
+    with pytest.raises(InputError, match="refuses these messages: 'nothing' is undefined"):
+        Tokens(tokenizer).encode_chat(TALK_SAID)
+    tokenizer.chat_template = "{# #}"
+    with pytest.raises(InputError, match="empty prompt"):
+        Tokens(tokenizer).encode_chat(TALK_SAID)
+
+
+ASKED = {"role": "user", "content": "What is a tide?"}
+SAID = {"role": "assistant", "content": "Water."}
+# An answer as openai.ChatCompletionMessage.model_dump() gives it, as api.openai.com writes it, and as LiteLLM keeps it.
+DUMPED = SAID | {"refusal": None, "annotations": None, "audio": None, "function_call": None, "tool_calls": None}
+SENT = SAID | {"refusal": None, "annotations": []}
+LITELLM = SAID | {"tool_calls": None, "function_call": None, "provider_specific_fields": {"refusal": None}}
+
+
+@pytest.mark.parametrize("answer", [SAID, DUMPED, SENT, LITELLM, SAID | {"tool_calls": [], "name": None}])
+def test_an_answer_is_taken_back_in_the_form_that_a_client_keeps_it_in(answer: dict[str, Any]):
+    body = ChatBody.model_validate({"messages": [ASKED, answer, ASKED]})
+    assert body.conversation == [ASKED, SAID, ASKED]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"store": False},
+        {"metadata": None},
+        {"metadata": {"run": "a"}},
+        {"service_tier": "auto"},
+        {"modalities": ["text"]},
+        {"prompt_cache_key": "k", "safety_identifier": "s", "user": "u"},
+        {"verbosity": "medium", "reasoning_effort": "none"},
+        {"tools": [], "tool_choice": "auto"},
+        {"functions": [], "function_call": "auto"},
+        {"response_format": {"type": "text"}, "logit_bias": {}},
+        {"stop": [], "logprobs": None, "top_logprobs": None},
+        {"add_generation_prompt": True, "chat_template_kwargs": {}, "add_special_tokens": False},
+        {"an_option_of_tomorrow": None},
+    ],
+)
+def test_options_that_change_nothing_are_taken(options: dict[str, Any]):
+    body = ChatBody.model_validate({"messages": [ASKED], "max_tokens": 8} | options)
+    assert body.conversation == [ASKED]
+    completion = body.completion([1, 2])
+    assert (completion.prompts, completion.max_tokens, completion.stops) == ([[1, 2]], 8, ())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"store": True}, "store"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}, "response_format"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
+        ({"add_special_tokens": True}, "add_special_tokens"),
+        ({"an_option_of_tomorrow": 1}, "an_option_of_tomorrow"),
+    ],
+)
+def test_options_that_would_change_something_are_refused_by_name(options: dict[str, Any], named: str):
+    with pytest.raises(ValidationError) as refused:
+        ChatBody.model_validate({"messages": [ASKED]} | options)
+    assert [issue["loc"] for issue in refused.value.errors()] == [(named,)]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"role": "tool", "tool_call_id": "a", "content": "42"}, "calls of tools"),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function"}]}, "calls of tools"),
+        ({"role": "assistant", "content": None, "function_call": {"name": "f"}}, "calls of tools"),
+        ({"role": "assistant", "content": None}, "content"),
+        (SAID | {"refusal": "I cannot say."}, "refusal"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}, "image_url"),
+    ],
+)
+def test_messages_that_hold_more_than_text_are_refused_with_the_reason(message: dict[str, Any], reason: str):
+    with pytest.raises(ValidationError) as refused:
+        ChatBody.model_validate({"messages": [ASKED, message]})
+    assert reason in str(refused.value)
+
+
+def test_null_is_no_prompt():
+    with pytest.raises(ValidationError, match="prompt"):
+        CompletionBody.model_validate({"prompt": None})
+
+
+def byte_level() -> tuple[Tokens, list[int]]:
+    tokenizer = Tokenizer(models.BPE(vocab={**_letters(), "Ġa": 256}, merges=[("Ġ", "a")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _tokens(tokenizer)
+
+
+def sentencepiece() -> tuple[Tokens, list[int]]:
+    pieces = {"<unk>": 0, "▁": 1, "▁a": 2, "a": 300}
+    pieces |= {f"<0x{byte:02X}>": byte + 3 for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab=pieces, merges=[("▁", "a")], unk_token="<unk>", byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return _tokens(tokenizer)
+
+
+def _letters() -> dict[str, int]:
+    return {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+
+
+def _tokens(tokenizer: Tokenizer) -> tuple[Tokens, list[int]]:
+    tokens = Tokens(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    return tokens, list(tokens.encode_plain(TEXT))
+
+
+TEXT = " a \N{GRINNING FACE}é a"
+
+
+@pytest.mark.parametrize("kind", [byte_level, sentencepiece])
+def test_bytes_of_tokens_make_the_text_also_where_a_token_is_part_of_a_character(kind: Any):
+    tokens, ids = kind()
+    assert any("\ufffd" in tokens.decode([token]) for token in ids)
+    parts = Part(0, TEXT, tuple(ids), tuple({token: -1.0} for token in ids), "stop")
+    (choice,) = ChatAnswer("m", 1, [""], 1, tokens, True).whole([parts])["choices"]
+    content = choice["logprobs"]["content"]
+    assert b"".join(bytes(token["bytes"]) for token in content).decode().strip() == TEXT.strip()
+    partial = [token for token in content if token["token"].startswith("token_id:")]
+    assert len(partial) == 4 + 2 and all(len(token["bytes"]) == 1 for token in partial)
+
+
+class Body(BaseModel):
+    """A body with one field."""
+
+    prompt: str
+
+
+def test_a_body_without_its_type_names_the_header() -> None:
+    """As `curl -d` sends it."""
+    router, api = APIRouter(route_class=OpenAIRoute), FastAPI()
+
+    @router.post("/v1/completions")
+    def answer(body: Body) -> str:
+        return body.prompt
+
+    api.include_router(router)
+    client = TestClient(api)
+    refused = client.post("/v1/completions", content=b'{"prompt": "a"}')
+    assert refused.status_code == 400
+    assert "Content-Type: application/json" in refused.json()["error"]["message"]
+    assert client.post("/v1/completions", json={"prompt": "a"}).json() == "a"

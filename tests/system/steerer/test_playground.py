@@ -1,0 +1,162 @@
+"""The playground of the console in a real browser, over a real steerer."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from driver.tests.console.conftest import SCREENS, check_reading, serving
+from services.steerer.tests.conftest import settle
+from tests.servers import services as upstream
+
+from poolbench.config import resolve_model
+from poolbench.contracts.tables import directions_schema, table_from_rows
+from poolbench.contracts.wire import RUN_FILES, run_path
+from poolbench.settings import ClusterSettings
+from poolbench.storage import Artifacts
+from poolbench.storage.directions import TABLE, table_of
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.cluster.services import Services
+from poolbench_driver.console.app import Console
+from poolbench_driver.console.source import RunSource
+from poolbench_steerer.service import SteererService
+
+
+@pytest.fixture(scope="module")
+def site(
+    host: Any, tiny_model: Path, unit_vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A console whose steerer has the tiny model, in which a run has measured contrast at two layers."""
+    folder = tmp_path_factory.mktemp("playground")
+    artifacts, model = Artifacts(FolderStore(folder / "store")), str(tiny_model)
+    rows = []
+    for layer in (2, 4):
+        key = f"prober.probe.000{layer}"
+        row = {"direction_id": "C1", "vector": unit_vectors[layer].tolist(), "raw_norm": 1.0, "status": None}
+        artifacts.write_table(key, table_from_rows([row], directions_schema(256)))
+        of = {"model": model, "model_revision": resolve_model(model).revision, "concept": "contrast"}
+        figures = {"d1": 0.9, "gain": 1 / layer, "fluent_strength": 0.4}
+        rows.append(of | figures | {"strategy": "A1_mean", "layer": layer, "construction": "C1", "key": key})
+    pq.write_table(table_of(rows), sink := pa.BufferOutputStream())
+    artifacts.store.put(run_path("run-1", f"{RUN_FILES}{TABLE}.parquet"), sink.getvalue().to_pybytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host, "config", host.config.model_copy(update={"model": model}))
+        host.load()
+        with upstream.serving({"steerer": SteererService(host, lambda: artifacts)}) as address:
+            environment = upstream.cluster_environment(address, folder, folder / "store")
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            with serving(Console(RunSource(folder), Services(ClusterSettings.load())).application()) as console:
+                yield console
+
+
+def generate(page: Any) -> list[str]:
+    page.get_by_role("button", name="Generate").click()
+    page.get_by_text("Done.", exact=True).wait_for()
+    return page.locator("section.text > p:first-of-type").all_inner_texts()
+
+
+def test_texts_stream_side_by_side_with_scores_and_receipts(site: str, opened: Any, tiny_model: Path) -> None:
+    page = opened(f"{site}/playground")
+    # Scores of a scorer need one that is trained.
+    scores = json.dumps({"name": "contrast", "scores": [0.25, 0.5, 0.75]})
+    page.route("**/api/playground/scores", lambda route: route.fulfill(body=scores))
+    page.get_by_label("Prompt", exact=True).fill("The river <img src=x onerror=alert(1)>")
+    page.get_by_label("steer by").select_option("contrast")
+    assert "fluent up to 0.4" in page.locator(".strengths").inner_text()
+    page.get_by_label("Strength 1", exact=True).fill("0.3")
+    page.get_by_role("button", name="One more").click()
+    page.get_by_label("Strength 2", exact=True).fill("-0.6")
+    assert "beyond 0.4: the run's texts were not fluent" in page.locator(".strengths").inner_text()
+    page.get_by_label("read along").select_option("contrast")
+    page.get_by_label("at layer").select_option("4")
+    page.get_by_label("new tokens").fill("8")
+    texts = generate(page)
+    assert len(set(texts)) == 3
+    assert page.locator("section.text h2").all_inner_texts() == ["unsteered", "strength 0.3", "strength -0.6"]
+    for section, proof in zip(page.locator("section.text").all(), ("unsteered", "8 of 8", "8 of 8"), strict=True):
+        assert section.locator(".token small").count() == 8
+        assert f"{proof}" in section.inner_text() and "read at layer 4" in section.inner_text()
+    assert "scorer contrast: 0.750" in page.locator("section.text").last.inner_text()
+    check_reading(page)
+
+    # The same again from the address, and by curl's body.
+    assert "strengths=0.3%2C-0.6" in page.url and "token" not in page.url.lower().replace("max_tokens", "")
+    again = opened(page.url)
+    again.route("**/api/playground/scores", lambda route: route.fulfill(body=scores))
+    assert generate(again) == texts
+    page.get_by_role("button", name="curl").click()
+    assert "POOLBENCH_TOKEN" in page.locator("dialog textarea").input_value()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="command line").click()
+    assert "--concept 'contrast' --strategy 'A1_mean' --layer 2" in page.locator("dialog textarea").input_value()
+
+
+@pytest.mark.parametrize(("scheme", "width"), SCREENS)
+def test_the_page_reads_on_every_screen(site: str, opened: Any, scheme: str, width: int) -> None:
+    page = opened(f"{site}/playground#concept=contrast&read=contrast", scheme, width)
+    page.locator(".strengths").wait_for()
+    check_reading(page)
+
+
+@pytest.fixture
+def texts_do_not_end(site: str, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of the engine repeat their third step again and again, so that only a client can end them."""
+    llm = host.keeper.engine.llm
+    generate_text = llm.generate
+
+    async def without_end(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        async with aclosing(generate_text(*arguments, **options)) as outputs:
+            for _ in range(3):
+                yield (output := await anext(outputs))
+            while True:
+                await asyncio.sleep(0.02)
+                yield output
+
+    monkeypatch.setattr(llm, "generate", without_end)
+
+
+@pytest.mark.usefixtures("texts_do_not_end")
+def test_a_text_is_stopped(site: str, host: Any, opened: Any) -> None:
+    page = opened(f"{site}/playground#max_tokens=200")
+    page.get_by_role("button", name="Generate").click()
+    text = page.locator("section.text > p:first-of-type", has_text=re.compile(r"\w"))
+    text.wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.locator("section.text [role=alert]", has_text="Stopped.").wait_for()
+    assert text.count() == 1
+    settle(host)
+
+
+def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", 60 * unit_vectors[7])
+    page = opened(f"{site}/playground#max_tokens=6")
+    page.get_by_label("steer by").select_option("(a vector of a file)")
+    page.get_by_label("file of a vector").set_input_files(tmp_path / "mine.npy")
+    page.get_by_text("Registered mine.npy").wait_for()
+    page.get_by_label("its layer").fill("3")
+    texts = generate(page)
+    assert texts[0] != texts[1] and "6 of 6 positions changed" in page.locator("section.text").last.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("steering", "said"),
+    [
+        ({"concept": "contrast", "strength": 1e30}, "less than or equal to"),
+        ({"concept": "contrast", "strength": 1e7}, "not finite or beyond"),
+        ({"concept": "nothing", "strength": 1}, "no run has a direction of nothing"),
+        ({"vector_id": "gone", "layer": 1, "strength": 1}, "is not registered"),
+    ],
+)
+def test_what_the_steerer_refuses_is_said(site: str, steering: dict[str, Any], said: str) -> None:
+    body = {"prompt": "The river", "steering": steering}
+    answer = httpx.post(f"{site}/api/playground/text", headers={"Origin": site}, json=body, timeout=60)
+    assert answer.status_code in (400, 404) and said in answer.json()["error"]["message"]
