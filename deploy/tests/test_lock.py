@@ -13,7 +13,7 @@ from tests.pages import REPOSITORY, tracked
 
 from poolbench_driver.models.made import WHEELS
 
-FILES = ("cpu", "cpu-torch", "gpu", "dev", "build", "clients")
+FILES = ("cpu", "cpu-torch", "gpu", "dev", "build", "clients", "mutants")
 ENVIRONMENTS = [environment for environment in environments() if environment["python_full_version"].endswith(".20")]
 _HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 

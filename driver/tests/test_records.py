@@ -10,18 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import run_path
 from poolbench.errors import IntegrityError, NotFoundError, StoreError
 from poolbench.settings import S3Settings
+from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import Rhythm, RunFolder, RunRecords, Runs, RunWriter, record
+from poolbench_driver.records import FirstFigures, Rhythm, RunFolder, RunRecords, Runs, RunWriter, record
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
@@ -270,3 +272,18 @@ def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(
     assert found.state == {} and records.keys(folder.id)
     records.forget(folder.id)
     assert records.all() == [] and list(store.list("runs/")) == []
+
+
+def test_the_first_figures_of_a_run_are_noted_once(folder: RunFolder, tmp_path: Path) -> None:
+    notes, artifacts = list[str](), Artifacts(FolderStore(tmp_path / "figures"))
+    figures = FirstFigures(artifacts, ["d1.auroc"])
+    with RunWriter(artifacts.store, folder, notes.append, QUICK) as published:
+        published.follow(figures)
+        for number, value in enumerate((0.7, 0.9, 0.8)):
+            key = f"prober.measures.{number}"
+            artifacts.write_table(key, pa.table({"metric": ["d1.auroc"], "value": [value]}))
+            figures.add([(f"S{number}", 2, key)])
+        published.write_progress(stages=[])
+        wait_until(lambda: notes)
+        published.write_progress(stages=[1])
+    assert notes == ["first figures, d1.auroc: S1 0.900 at layer 2, S2 0.800 at layer 2"]

@@ -8,6 +8,7 @@ import pytest
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
+from poolbench.steps import STEPS, label_of
 from poolbench_driver.loop import progress
 from poolbench_driver.loop.progress import open_display
 from poolbench_driver.waiting import about, left_s, longest_s
@@ -60,7 +61,23 @@ def test_plain_progress_is_a_line_when_something_has_changed(
     for _ in range(3):
         display.tick({TASK.task_id: TASK})
     lines = [line.partition("s  ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert lines == ["0/3 tasks; probe (D1) 0/3*", "1/3 tasks; probe (D1) 1/3*; about 2 s left"]
+    assert lines == ["0/3 tasks: probe (D1) 0/3", "1/3 tasks, about 2 s left: probe (D1) 1/3"]
+
+
+def test_plain_progress_names_what_is_in_work_in_at_most_100_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.0)
+    display: Any = open_display("plain")
+    display.started_s -= 99_999.0
+    display.start(Counter(dict.fromkeys(STEPS, 10_000)))
+    tasks = [Task(kind=kind, outputs={"table": f"{kind}.1"}) for kind in STEPS]
+    display.tick({str(n): task for n, task in enumerate(tasks)})
+    display.done(tasks[0])
+    display.tick({"0": tasks[0]})
+    first, second = capsys.readouterr().err.splitlines()
+    assert len(first) <= 100 and first.endswith(" more") and len(STEPS) > 20
+    assert second.endswith(f"1/{10_000 * len(STEPS)} tasks: {label_of(tasks[0].kind)} 1/10000")
 
 
 @pytest.mark.parametrize(
