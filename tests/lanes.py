@@ -199,7 +199,8 @@ def arguments_of(lane: Lane, command: str) -> list[str]:
     if command == "tests":
         workers = ["--numprocesses", str(lane.workers)] if lane.workers > 1 else []
         place = ["--in-memory"] if lane.in_memory else []
-        return [sys.executable, "-m", "pytest", *workers, *place, "-m", "lane", "--lane", lane.name]
+        shared = ["env", "POOLBENCH_TEST_CLUSTER=.poolbench"] if lane.on_cluster else []
+        return [*shared, sys.executable, "-m", "pytest", *workers, *place, "-m", "lane", "--lane", lane.name]
     return [sys.executable if word == "python" else word for word in shlex.split(command)]
 
 
