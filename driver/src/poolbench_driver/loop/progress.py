@@ -20,8 +20,8 @@ from poolbench_driver.waiting import about, left_s, longest_s
 
 #: Least time between two lines on how far a run is.
 PLAIN_INTERVAL_S = 5.0
-#: Characters of the stages in such a line. With time, counts and what is left, a line has at most 100.
-PLAIN_CHARS = 42
+#: Characters of such a line after the time.
+PLAIN_CHARS = 90
 #: Time between two looks at the progress that is published, and entries of each of its lists.
 PUBLISH_INTERVAL_S, NUM_SHOWN = 2.0, 20
 #: Takes entrant, layer and key of tables of measures.
@@ -185,20 +185,22 @@ class PlainDisplay(_Counting):
             self._last_s, self._shown = time.monotonic(), (progress, parts)
             open_kinds = [kind for kind, total in self.totals.items() if self.finished[kind] < total]
             left = _said(longest_s(map(self.left_s, open_kinds)))
-            self.note(f"{progress}, {left}: {_some_of(parts)}" if left else f"{progress}: {_some_of(parts)}")
+            head = f"{progress}, {left}: " if left else f"{progress}: "
+            self.note(head + _some_of(parts, PLAIN_CHARS - len(head)))
 
     def close(self) -> None:
         for line in self.times_lines():
             self.note(line)
 
 
-def _some_of(parts: list[str]) -> str:
-    """Return as many of the parts as a line has room for, and the number of the others."""
-    num_shown = len(parts)
-    while num_shown > 1 and len(", ".join(parts[:num_shown])) > PLAIN_CHARS:
-        num_shown -= 1
-    more = [f"{len(parts) - num_shown} more"] if num_shown < len(parts) else []
-    return ", ".join([*parts[:num_shown], *more])
+def _some_of(parts: list[str], num_chars: int) -> str:
+    """Return as many of the parts as there is room for, at least one, and the number of the others."""
+    for num_shown in range(len(parts), 0, -1):
+        more = [f"{len(parts) - num_shown} more"] if num_shown < len(parts) else []
+        line = ", ".join([*parts[:num_shown], *more])
+        if len(line) <= num_chars:
+            break
+    return line if parts else "waiting"
 
 
 def _said(seconds: float | None) -> str:
