@@ -22,7 +22,7 @@ from tests.servers.quiet import Quiet
 
 from poolbench.directions.registry import DirectionContext, compute_direction
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.errors import ConfigError, InputError, NotFoundError
+from poolbench.errors import InputError
 from poolbench_driver import Piece, waiting
 from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
@@ -330,19 +330,6 @@ def test_texts_are_awaited_or_stream_asynchronously(cluster):
 
     pieces, texts = asyncio.run(steer())
     assert pieces == [" two", " o", "!", "ne", "."] and texts == [" text 0", " text 1"]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"concept": "hedging", "strength": 0.1}, NotFoundError, "there are those of contrast"),
-        ({"concept": "contrast", "strength": 0.1, "model": "dmeo"}, ConfigError, "did you mean demo"),
-    ],
-)
-def test_python_refuses_names_that_mean_nothing(cluster, measured, options, error, message):
-    with pytest.raises(error, match=message):
-        cluster.steer("a", **options)
-    assert measured[1] == []
 
 
 @pytest.fixture

@@ -30,12 +30,10 @@ from poolbench_driver import waiting
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.page import Passage
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
 from poolbench_driver.series import Board
@@ -363,22 +361,6 @@ def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_
         view_over([run.finished() for run in runs])
 
 
-def test_keys_of_vectors_are_their_content(tmp_path: Path) -> None:
-    scope = _scope(sets=("planted-role",))
-    ids = scope.data["planted-role"].instances["instance_id"].to_pylist()
-    matrix = np.arange(2.0 * len(ids), dtype=np.float32).reshape(len(ids), 2)
-
-    def keys(matrix: np.ndarray, order: slice = slice(None), **settings: Any) -> set[str]:
-        path = vectors_file(tmp_path / "v.npz", [*ids[order], "another"], np.vstack([matrix[order], matrix[:1]]))
-        config = scope.config.model_copy(update={"vectors": {"mine": path}, **settings})
-        made = plan(replace(scope, config=config, files=planning.files_of(config)))
-        return {key for at, of_at in made.probes.items() if at.vectors is not None for key in of_at.values()}
-
-    assert keys(matrix) == keys(matrix, slice(None, None, -1))
-    assert not keys(matrix) & keys(matrix + 1)
-    assert len(keys(matrix, bag_of_words=10) ^ keys(matrix, bag_of_words=20)) == 4
-
-
 @pytest.mark.parametrize(
     ("ids", "matrix", "message"),
     [
@@ -564,11 +546,6 @@ def test_a_score_opens_its_instances_wrong_ones_first(tmp_path: Path) -> None:
         right = sorted({row["instance_id"] for row in predictions} - set(wrong))
         assert shown == [texts[name] for name in [*wrong, *right][:3]]
     assert {path.partition("/")[0] for path in opened(folder)} == {"cells", "entrants"}
-
-
-def test_what_two_spans_share_is_marked_once() -> None:
-    found = pieces(Passage("a <b> & c", [(4, 7), (2, 5)]))
-    assert found == [("a ", False), ("<b>", True), (" &", True), (" c", False)]
 
 
 def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) -> None:
