@@ -28,13 +28,13 @@ import yaml
 from deploy.local.head import exposed
 from deploy.local.state import Cluster, free_port, load
 from driver.tests.console.conftest import chromium
-from driver.tests.hub import serving
 from safetensors.torch import load_file, save_file
 from tests.bench.benches import smallest
 from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
 from tests.hostile.stranger import grpc_answers
 from tests.ports import unnamed
+from tests.servers.hub import serving
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
