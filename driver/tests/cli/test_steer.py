@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tests.servers.services import cluster_environment
 from poolbench.directions.registry import DirectionContext, compute_direction
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import InputError
-from poolbench_driver import Piece, waiting
+from poolbench_driver import Piece
 from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
 from poolbench_driver.records import RunFolder
@@ -145,21 +144,6 @@ def test_edits_are_read_from_the_right(tmp_path):
     with pytest.raises(InputError, match=r"of shape \(3, 3\); numbers of shape \[width\] are needed"):
         np.save(odd, np.ones((3, 3)))
         parse_edit(f"{odd}:4:1", "absolute")
-
-
-def test_a_long_wait_is_said_once_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(waiting, "_QUIET_S", 60.0)
-    with waiting.waiting("waiting for the steerer"):
-        pass
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(waiting, "_QUIET_S", 0.01)
-    said, deadline = "", time.monotonic() + 30
-    with waiting.waiting("waiting for the steerer"):
-        while not said and time.monotonic() < deadline:
-            time.sleep(0.05)
-            said = capsys.readouterr().err
-        time.sleep(0.2)
-    assert said + capsys.readouterr().err == "waiting for the steerer\n"
 
 
 def test_a_text_of_several_waits_for_those_before_it():
