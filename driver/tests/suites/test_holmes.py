@@ -357,6 +357,12 @@ def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_
         view_over([run.finished() for run in runs])
 
 
+def test_the_size_of_a_bag_of_words_moves_its_keys() -> None:
+    plans = [planned(sets=("planted-role",), bag_of_words=size) for size in (10, 20)]
+    small, large = ({key for at, own in made.probes.items() if at.vectors for key in own.values()} for made in plans)
+    assert small and not small & large
+
+
 @pytest.mark.parametrize(
     ("ids", "matrix", "message"),
     [
