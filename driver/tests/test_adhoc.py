@@ -25,6 +25,9 @@ def test_every_line_of_plain_text_is_a_row_and_a_blank_one_says_so(tmp_path: Pat
     assert read_lines(file) == [TextLine(1, "one"), TextLine(2, ""), TextLine(3, " two")]
     assert [line.invalid for line in read_lines(file)] == [None, "the text is empty", None]
     assert [line.number for line in read_texts(file)] == [1, 3], "a blank line is not a prompt"
+    file.write_text("\n \n")
+    with pytest.raises(InputError, match=r"a\.txt, line 1: .* so are all others"):
+        read_texts(file)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -12,7 +12,6 @@ from driver.tests.run_folders import written
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
-from poolbench.statistics.response import split_openings
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
@@ -274,30 +273,3 @@ def test_d1_checks_concepts_and_compares_layers(steered: Any, tmp_path: Path) ->
     assert any(json.loads(row["params"])["of"] == "d1.auroc_nested" for row in rows_of(tables, metric="rank.mean"))
     page = (_finished(plan, tables, tmp_path, []).path / "report" / "index.html").read_text()
     assert "saturated: 2 of 3 strategies reach 0.99" in page
-
-
-def test_d2_can_be_made_again_from_the_scores_of_texts(complete: dict[str, pa.Table]) -> None:
-    rows = complete["text_scores"].to_pylist()
-    first, _ = split_openings({row["prompt_id"] for row in rows}, seed=0)
-    steered = [
-        row
-        for row in rows
-        if row["name"] == "A1_mean" and row["scorer"] == row["concept"] == "contrast" and row["prompt_id"] in first
-    ]
-    curve: dict[float, list[float]] = {}
-    for row in steered:
-        curve.setdefault(row["strength"], []).append(row["score"])
-    told = [
-        row
-        for row in complete["curves"].to_pylist()
-        if (row["concept"], row["strategy"], row["scorer"]) == ("contrast", "A1_mean", "contrast")
-        and row["strength"] > 0
-    ]
-    assert len(told) > 1
-    assert {row["strength"]: row["score"] for row in told} == pytest.approx(
-        {strength: sum(scores) / len(scores) for strength, scores in curve.items()}
-    )
-    assert all(row["mean_nll"] == 2.0 and row["num_tokens"] == 20 and row["prompt_id"] for row in rows)
-    nulls = {row["direction"] for row in rows if row["name"] == "nulls"}
-    assert nulls == set(range(len(nulls))) and len(nulls) > 1
-    assert not any("direction_key" in row or "text" in row for row in rows)

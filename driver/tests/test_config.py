@@ -12,7 +12,6 @@ from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
 from poolbench_driver.config import ConceptsConfig, read_assignments
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.job import prepare
 
 
 def _load(tmp_path: Path, text: str, **overrides: Any) -> ConceptsConfig:
@@ -238,21 +237,6 @@ def test_settings_win_over_those_of_the_protocol() -> None:
     config = load_run_config(None, {"protocol": "published", **settings})
     assert (config.sinks, config.budget.num_openings, config.steering.positions) == ("exclude", 3, "generated")
     assert config.budget.alpha_unit == "absolute"
-
-
-def test_an_unusable_direction_is_named_before_anything_is_planned() -> None:
-    def prepared(name: str) -> None:
-        prepare(load_run_config(None, {"preset": "demo", "steering": {"direction": name}}), None)  # type: ignore[arg-type]
-
-    with pytest.raises(UnknownNameError, match="did you mean"):
-        prepared("C9")
-    with pytest.raises(ConfigError, match="direction C5 needs a sparse autoencoder"):
-        prepared("C5")
-    texts = {"steered_texts": "texts", "steering": {"further": ["LDA"]}}
-    with pytest.raises(ConfigError, match="texts of others have one direction"):
-        prepare(load_run_config(None, {"preset": "demo", **texts}), None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="direction C5 needs a sparse autoencoder"):
-        prepare(load_run_config(None, {"preset": "demo", "steering": {"further": ["C5"]}}), None)  # type: ignore[arg-type]
 
 
 def test_a_record_of_a_run_before_lazy_reading_is_still_that_run(tmp_path: Path) -> None:

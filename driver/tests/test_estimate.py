@@ -1,10 +1,6 @@
 """Estimates of runs from recorded rates, by hand, and of a run whose like was executed before."""
 
 import json
-import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -373,21 +369,11 @@ def test_a_reason_is_said_once_for_all_its_stages() -> None:
     assert said.startswith("no time for ") and "extract and pool" in said and "steer (D2, D3)" in said
 
 
-#: Seconds that the simulated services take for one unit of work: every task takes some hundredths of a second.
-UNIT_SECONDS = {
-    "passages": 1e-4,
-    "vectors": 1e-4,
-    "tokens": 1e-5,
-    "scores": 2e-4,
-    "texts": 1e-4,
-}
-
-
 class Sized(TasksOnly):
-    """A service that reads all inputs, takes a time in proportion to its work, and writes outputs of the right size."""
+    """A service that reads all inputs, and writes outputs of the right size."""
 
-    def __init__(self, name: str, shapes: dict[str, Shape], seconds: dict[str, float]) -> None:
-        self.name, self._shapes, self._seconds = name, shapes, seconds
+    def __init__(self, name: str, shapes: dict[str, Shape]) -> None:
+        self.name, self._shapes = name, shapes
         self.handlers: dict[str, Handler] = {
             kind: self._work for kind in SERVICE_STEPS if kind.partition(".")[0] == name
         }
@@ -395,7 +381,6 @@ class Sized(TasksOnly):
     def _work(self, task: Task, io: TaskIO) -> None:
         for role in task.inputs:
             (io.manifest if role == scorer.SCORER() or scorer.SCORERS.parse(role) else io.table)(role)
-        time.sleep(self._seconds[task.task_id])
         for role in sorted(io.missing):
             if role == scorer.SCORER():
                 io.write_files(role, {"weights.safetensors": b"0"}, meta={"base": "minilm"})
@@ -427,63 +412,29 @@ def small_plan(seed: int) -> Plan:
     return replace(plan, work=PlannedWork(plan.tasks, local))
 
 
-class SmallCluster:
-    """A store and a queue in a folder, and one worker for each service."""
-
-    def __init__(self, root: Path) -> None:
-        self.artifacts = Artifacts(FolderStore(root / "store"))
-        self.queue = TaskQueue(Broker(f"filesystem://{root}/queue"))
-        self.leases = FolderLeases(root / "leases")
-
-    def execute(self, plan: Plan) -> None:
-        amounts = amounts_of(plan)
-        seconds = {name: UNIT_SECONDS[own.work.unit] * own.work.amount for name, own in amounts.items() if own.work}
-        shapes = {
-            key: own.sized.inputs[role]
-            for own in amounts.values()
-            for role, key in own.task.inputs.items()
-            if role in own.sized.inputs
-        }
-        with self._workers(shapes, seconds):
-            failures = RunLoop(plan, self.artifacts, self.queue, self.leases, Notes(), pace=FAST).run()
-        assert not failures
-
-    @contextmanager
-    def _workers(self, shapes: dict[str, Shape], seconds: dict[str, float]) -> Iterator[None]:
-        made = [Worker(Sized(name, shapes, seconds), self.artifacts, self.leases) for name in SERVICES]
-        consumers = [Consumer(self.queue, worker) for worker in made]
-        with consuming(consumers):
-            yield
-
-    def recorded_s(self, plan: Plan) -> dict[str, float]:
-        """Return the time of a plan's tasks by kind, as their manifests have it."""
-        found: dict[str, float] = defaultdict(float)
-        for task in plan.tasks.values():
-            found[task.kind] += sum(self.artifacts.manifest(key).producer["wall_s"] for key in task.outputs.values())
-        return found
-
-
-def test_a_repeated_run_takes_what_its_estimate_says(tmp_path: Path) -> None:
-    """Compare sums of recorded times: the estimate is made before the second run, from the first one alone."""
-    cluster, first, second = SmallCluster(tmp_path), small_plan(0), small_plan(1)
-    cluster.execute(first)
-    for name, own in amounts_of(first).items():
+def test_a_run_records_the_work_by_which_its_like_is_estimated(tmp_path: Path) -> None:
+    """Workers write the amounts that the plan has; from these alone, every task of another run has a time."""
+    first, second = small_plan(0), small_plan(1)
+    amounts = amounts_of(first)
+    shapes = {
+        key: own.sized.inputs[role]
+        for own in amounts.values()
+        for role, key in own.task.inputs.items()
+        if role in own.sized.inputs
+    }
+    artifacts, leases = Artifacts(FolderStore(tmp_path / "store")), FolderLeases(tmp_path / "leases")
+    queue = TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
+    with consuming([Consumer(queue, Worker(Sized(name, shapes), artifacts, leases)) for name in SERVICES]):
+        assert not RunLoop(first, artifacts, queue, leases, Notes(), pace=FAST).run()
+    for name, own in amounts.items():
         assert own.work is not None, own.task.kind
         for key in own.task.outputs.values():
-            written = cluster.artifacts.manifest(key).producer["work"]
+            written = artifacts.manifest(key).producer["work"]
             assert written == own.work._asdict() | {"amount": own.work.amount}, (own.task.kind, name)
 
-    todo = [task for task in second.tasks.values() if not all(map(cluster.artifacts.exists, task.outputs.values()))]
+    todo = [task for task in second.tasks.values() if not all(map(artifacts.exists, task.outputs.values()))]
     committed = [key for task in first.tasks.values() for key in task.outputs.values()]
-    rates = read_rates(cluster.artifacts, committed, {task.kind for task in todo})
-    estimated = estimate_tasks(second, todo, rates, Cluster())
-    cluster.execute(second)
-    recorded = cluster.recorded_s(second)
-    expected: dict[str, float] = defaultdict(float)
-    for each in estimated.values():
-        assert each.seconds is not None
-        expected[each.kind] += each.seconds.expected
-    shared = {task.kind for task in second.tasks.values()} - set(expected)
+    estimated = estimate_tasks(second, todo, read_rates(artifacts, committed, {task.kind for task in todo}), Cluster())
+    assert {name for name, each in estimated.items() if each.seconds is None} == set()
+    shared = {task.kind for task in second.tasks.values()} - {each.kind for each in estimated.values()}
     assert shared <= {"steerer.generate", "extractor.calibrate"}
-    total_expected, total_recorded = sum(expected.values()), sum(recorded[kind] for kind in expected)
-    assert total_recorded / 3 < total_expected < 3 * total_recorded, (expected, recorded)

@@ -167,17 +167,6 @@ def test_malformed_files_are_named(
     assert "passage-17.npy" in str(caught.value)
 
 
-def test_files_that_are_cut_short_are_named(tmp_path: Path) -> None:
-    file = tmp_path / "short.npy"
-    np.save(file, np.zeros((30, 4), np.float32))
-    file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(InputError, match=r"short\.npy is not a readable"):
-        ActivationReader((0,)).read(file)
-    file.write_bytes(b"")
-    with pytest.raises(InputError, match=r"short\.npy is not a readable"):
-        ActivationReader((0,)).read(file)
-
-
 ONE = ActivationReader((3,))
 
 

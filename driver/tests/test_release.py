@@ -89,6 +89,15 @@ def test_a_run_that_has_not_ended_or_has_changed_is_refused(measured: Any, folde
     assert not (tmp_path / "out").exists()
 
 
+def test_an_interrupted_export_leaves_nothing(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
+    def interrupt(parts: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        released(measured, folder, tmp_path / "out", on_part=interrupt)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_command_exports_a_run_from_its_record(
     measured: Any, folder: RunFolder, tmp_path: Path, driver: Any, environment: dict[str, str]
 ) -> None:

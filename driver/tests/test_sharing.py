@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from driver.tests.hub import serving
+from tests.servers.hub import serving
 
 from poolbench.errors import InputError, RestrictedError
 from poolbench_driver.contract.verification import State

@@ -3,15 +3,15 @@
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import yaml
-from tests.servers.quiet import Quiet
+from tests.servers.answering import answering
 
 from poolbench_corpora.stories import read_stories
 from poolbench_driver.adhoc import endpoint
@@ -31,79 +31,66 @@ ANSWERS = {
 }
 
 
-class Endpoint(Quiet, BaseHTTPRequestHandler):
-    """An OpenAI-compatible API; `seen` has what it was asked."""
+class Writer:
+    """An OpenAI-compatible API that writes stories of a subject, or fails as the subject says."""
 
-    seen: list[dict[str, Any]]
-    release: threading.Event
-    protocol_version = "HTTP/1.1"
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.release = threading.Event()
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        chats = self.path.endswith("/chat/completions")
-        prompt = body["messages"][0]["content"] if chats else body["prompt"]
+    def answer(self, path: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        chats = path.endswith("/chat/completions")
+        prompt = asked["messages"][0]["content"] if chats else asked["prompt"]
         subject = re.search(r"very much of this: (.*?)\. In the second", prompt)[1]  # type: ignore[index]
         place = re.search(r"each about (.*?)\. In", prompt)[1]  # type: ignore[index]
-        self.seen.append({"path": self.path, "subject": subject, "key": self.headers.get("authorization"), **body})
-        if body["model"] == "unknown":
-            self._send(404, {"error": {"message": "no such model"}})
-        elif self.headers.get("authorization") == "Bearer wrong":
-            self._send(401, {"error": {"message": f"the key {KEY} is wrong"}})
-        elif subject == "broken":
-            self._send(500, {"error": {"message": "a fault"}})
-        elif subject == "forbidden":
-            self._send(400, {"error": {"message": f"no: {self.headers.get('authorization')}"}})
-        elif subject == "refused":
-            self._send(200, self._answer("", chats, refusal="I cannot write this."))
-        elif subject == "hanging":
+        asked["subject"] = subject
+        self.asked[subject] += 1
+        if asked["model"] == "unknown":
+            return 404, {"error": {"message": "no such model"}}
+        if asked["key"] == "Bearer wrong":
+            return 401, {"error": {"message": f"the key {KEY} is wrong"}}
+        if subject == "broken":
+            return 500, {"error": {"message": "a fault"}}
+        if subject == "forbidden":
+            return 400, {"error": {"message": f"no: {asked['key']}"}}
+        if subject == "refused":
+            return 200, _written("", chats, refusal="I cannot write this.")
+        if subject == "hanging":
             self.release.wait(60)
-            self.close_connection = True
-        elif subject == "malformed":
-            self._send(200, {"choices": []})
-        elif subject == "second" and sum(each["subject"] == subject for each in self.seen) % 2:
-            self._send(200, self._answer("Once upon a time.", chats))
-        else:
-            self._send(200, self._answer(ANSWERS.get(subject, GOOD).format(subject, place), chats))
-
-    def _answer(self, text: str, chats: bool, **message: str) -> dict[str, Any]:
-        choice = {"message": {"role": "assistant", "content": text, **message}} if chats else {"text": text}
-        return {"model": "writer-2026", "choices": [{"index": 0, "finish_reason": "stop", **choice}]}
-
-    def _send(self, status: int, content: dict[str, Any]) -> None:
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(data)))
-        self.send_header("retry-after", "0")
-        self.end_headers()
-        self.wfile.write(data)
+        if subject == "malformed":
+            return 200, {"choices": []}
+        if subject == "second" and self.asked[subject] % 2:
+            return 200, _written("Once upon a time.", chats)
+        return 200, _written(ANSWERS.get(subject, GOOD).format(subject, place), chats)
 
 
-class Server(ThreadingHTTPServer):
-    """A server that prints nothing where a client leaves before the end."""
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing."""
+def _written(text: str, chats: bool, **message: str) -> dict[str, Any]:
+    choice = {"message": {"role": "assistant", "content": text, **message}} if chats else {"text": text}
+    return {"model": "writer-2026", "choices": [{"index": 0, "finish_reason": "stop", **choice}]}
 
 
 Make = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
-def seen() -> list[dict[str, Any]]:
-    return []
+def served() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    writer = Writer()
+    with answering(writer.answer) as server:
+        yield server
+        writer.release.set()
 
 
 @pytest.fixture
-def make(
-    driver: Any, environment: dict[str, str], seen: list[dict[str, Any]], tmp_path: Path, monkeypatch: Any
-) -> Iterator[Make]:
+def seen(served: tuple[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What the server was asked."""
+    return served[1]
+
+
+@pytest.fixture
+def make(driver: Any, environment: dict[str, str], served: Any, tmp_path: Path, monkeypatch: Any) -> Make:
     """``make(*arguments)``: the command in an empty folder, with a server that runs while the test does."""
     monkeypatch.chdir(tmp_path)
-    release = threading.Event()
-    handler = type("Handler", (Endpoint,), {"seen": seen, "release": release})
-    server = Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    where = ("--endpoint", f"http://127.0.0.1:{server.server_port}/v1", "--model", "writer")
+    where = ("--endpoint", f"{served[0]}/v1", "--model", "writer")
 
     def run(*arguments: str, key: str | None = KEY) -> CompletedProcess[str]:
         keys = {} if key is None else {"OPENAI_API_KEY": key}
@@ -113,10 +100,7 @@ def make(
         assert KEY not in written + done.stdout + done.stderr
         return done
 
-    yield run
-    release.set()
-    server.shutdown()
-    server.server_close()
+    return run
 
 
 def beside(name: str = "made") -> dict[str, Any]:

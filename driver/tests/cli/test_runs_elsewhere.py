@@ -32,14 +32,6 @@ CONFIG = load_run_config(None, {"preset": "demo"})
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A cluster of which only the folders exist."""
-    places = {"STATE": tmp_path / "state", "STORE": tmp_path / "store", "BROKER": f"filesystem://{tmp_path}/queue"}
-    values = {**places, "HTTP": "http://127.0.0.1:9", "TOKEN": "x"}
-    return {**os.environ, **{f"POOLBENCH_{name}": str(value) for name, value in values.items()}}
-
-
-@pytest.fixture
 def elsewhere(tmp_path: Path) -> str:
     """--output of a machine that has no folder of the run."""
     return str(tmp_path / "elsewhere")

@@ -71,9 +71,8 @@ HOSTILE = b'{"service": "\\u001b[2J", "reason": "\\u001b[31mred\\nline"}'
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskQueue:
     """Everything in the table waits, and one good task; three dead letters are none, and one is."""
-    values = {"STATE": tmp_path, "STORE": tmp_path / "store", "BROKER": f"filesystem://{tmp_path}/queue"}
-    for name, value in {**values, "HTTP": "http://127.0.0.1:9", "TOKEN": "x"}.items():
-        monkeypatch.setenv(f"POOLBENCH_{name}", str(value))
+    for name, value in cluster_environment("http://127.0.0.1:9", tmp_path).items():
+        monkeypatch.setenv(name, value)
     made = TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
     for number, (raw, _) in enumerate(POISON.values()):
         (tmp_path / "queue" / "messages" / f"{number}.{QUEUE}.msg").write_bytes(raw)

@@ -5,10 +5,7 @@ import io
 import json
 import os
 import shutil
-import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from driver.tests.suites.test_ce_bench import config_of, put_sae
 from rich.console import Console
-from tests.servers.quiet import Quiet
+from tests.servers.answering import answering
+from tests.servers.services import cluster_environment
 
 from poolbench.directions.registry import DirectionContext, compute_direction
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.errors import ConfigError, InputError, NotFoundError
-from poolbench_driver import Piece, waiting
+from poolbench.errors import InputError
+from poolbench_driver import Piece
 from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
 from poolbench_driver.records import RunFolder
@@ -47,48 +45,26 @@ def pieces_of(events: list[dict[str, Any]]) -> list[Piece]:
     return [Piece.of(choice) for event in events for choice in event["choices"]]
 
 
-class Steerer(Quiet, BaseHTTPRequestHandler):
+def answer(path: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
     """Completions: a stream of EVENTS, or all of them at once; a prompt "broken" ends in an error."""
-
-    seen: list[dict[str, Any]]
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.seen.append({"path": self.path, **body})
-        if body["prompt"] == ["refused"]:
-            self._send(404, json.dumps({"error": {"code": "unknown_vector", "message": "vector is not registered"}}))
-        elif body.get("stream"):
-            events = [json.dumps(event) for event in EVENTS[: len(EVENTS)]]
-            if body["prompt"] == ["broken"]:
-                events = [json.dumps({"error": {"code": "stream_broken", "message": "the engine died"}})]
-            elif body["prompt"] != ["cut", "off"]:
-                events.append("[DONE]")
-            self._send(200, "".join(f"data: {event}\n\n" for event in events))
-        else:
-            choices = [chunk(index, f" text {index}", "length", RECEIPT)["choices"][0] for index in (0, 1)]
-            self._send(200, json.dumps({"model": "demo", "seed": body["seed"], "usage": {}, "choices": choices}))
-
-    def _send(self, status: int, text: str) -> None:
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(text.encode())
+    if asked["prompt"] == ["refused"]:
+        return 404, {"error": {"code": "unknown_vector", "message": "vector is not registered"}}
+    if not asked.get("stream"):
+        choices = [chunk(index, f" text {index}", "length", RECEIPT)["choices"][0] for index in (0, 1)]
+        return 200, {"model": "demo", "seed": asked["seed"], "usage": {}, "choices": choices}
+    events = [json.dumps(event) for event in EVENTS]
+    if asked["prompt"] == ["broken"]:
+        events = [json.dumps({"error": {"code": "stream_broken", "message": "the engine died"}})]
+    elif asked["prompt"] != ["cut", "off"]:
+        events.append("[DONE]")
+    return 200, "".join(f"data: {event}\n\n" for event in events)
 
 
 @pytest.fixture
 def steerer(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
-    """The environment of a cluster whose steerer is the server above, and what that was asked."""
-    seen: list[dict[str, Any]] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Steerer,), {"seen": seen}))
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    environment = {
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-        "POOLBENCH_HTTP": f"http://127.0.0.1:{server.server_port}",
-        "POOLBENCH_TOKEN": "secret",
-    }
-    yield {**os.environ, **environment}, seen
-    server.shutdown()
-    server.server_close()
+    """The environment of a cluster whose steerer answers so, and what that was asked."""
+    with answering(answer) as (address, seen):
+        yield os.environ | cluster_environment(address, tmp_path), seen
 
 
 def test_texts_stream_in_order_with_their_receipts(driver, steerer, tmp_path):
@@ -168,21 +144,6 @@ def test_edits_are_read_from_the_right(tmp_path):
     with pytest.raises(InputError, match=r"of shape \(3, 3\); numbers of shape \[width\] are needed"):
         np.save(odd, np.ones((3, 3)))
         parse_edit(f"{odd}:4:1", "absolute")
-
-
-def test_a_long_wait_is_said_once_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(waiting, "_QUIET_S", 60.0)
-    with waiting.waiting("waiting for the steerer"):
-        pass
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(waiting, "_QUIET_S", 0.01)
-    said, deadline = "", time.monotonic() + 30
-    with waiting.waiting("waiting for the steerer"):
-        while not said and time.monotonic() < deadline:
-            time.sleep(0.05)
-            said = capsys.readouterr().err
-        time.sleep(0.2)
-    assert said + capsys.readouterr().err == "waiting for the steerer\n"
 
 
 def test_a_text_of_several_waits_for_those_before_it():
@@ -330,19 +291,6 @@ def test_texts_are_awaited_or_stream_asynchronously(cluster):
 
     pieces, texts = asyncio.run(steer())
     assert pieces == [" two", " o", "!", "ne", "."] and texts == [" text 0", " text 1"]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"concept": "hedging", "strength": 0.1}, NotFoundError, "there are those of contrast"),
-        ({"concept": "contrast", "strength": 0.1, "model": "dmeo"}, ConfigError, "did you mean demo"),
-    ],
-)
-def test_python_refuses_names_that_mean_nothing(cluster, measured, options, error, message):
-    with pytest.raises(error, match=message):
-        cluster.steer("a", **options)
-    assert measured[1] == []
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from driver.tests.cluster.letters_bench import ALL, NUM_COMMANDS, Bench, verdicts
 from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
+from tests.servers.services import cluster_environment
 from typer.testing import CliRunner, Result
 
 from poolbench.contracts.tasks import Task
@@ -147,9 +148,8 @@ HOSTILE = {"schema_version": 1, "service": "\x1b[2J", "reason": "\x1b[31mred\x07
 
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskQueue:
-    values = {"STATE": tmp_path, "STORE": tmp_path / "store", "BROKER": f"filesystem://{tmp_path}/queue"}
-    for name, value in {**values, "HTTP": "http://127.0.0.1:9", "TOKEN": "x"}.items():
-        monkeypatch.setenv(f"POOLBENCH_{name}", str(value))
+    for name, value in cluster_environment("http://127.0.0.1:9", tmp_path).items():
+        monkeypatch.setenv(name, value)
     return TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
 
 

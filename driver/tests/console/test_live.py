@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from driver.tests.console.conftest import SCREENS, check_reading, serving
 from tests.poison import echo
+from tests.servers.services import cluster_environment
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
@@ -58,9 +59,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    values = {"STATE": tmp_path / "state", "STORE": tmp_path / "store", "BROKER": f"filesystem://{tmp_path}/queue"}
-    for name, value in {**values, "HTTP": "http://127.0.0.1:9", "TOKEN": "x"}.items():
-        monkeypatch.setenv(f"POOLBENCH_{name}", str(value))
+    for name, value in cluster_environment("http://127.0.0.1:9", tmp_path).items():
+        monkeypatch.setenv(name, value)
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     queue = TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
     for number in (1, 2):

@@ -1,6 +1,5 @@
 """The loop over a real folder store, a real folder queue and a real worker, and what a round of it costs."""
 
-import json
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -196,13 +195,6 @@ def test_a_local_step_that_cannot_be_built_stops_the_run_before_any_task(bench: 
     with pytest.raises(CellError, match="line 3"):
         loop.run()
     assert bench.queue.depth("prober") == 0
-
-
-def test_failures_are_read_as_the_worker_wrote_them(bench: Bench) -> None:
-    bench.consume()
-    bench.loop(add("sum.a", "seed.one", fail="one_class")).run()
-    record = json.loads(bench.artifacts.store.get(failure_path(A.task_id)))
-    assert (record["status"], record["kind"]) == ("one_class", "prober.add")
 
 
 def test_garbage_among_the_messages_and_dead_letters_stops_no_run(bench: Bench) -> None:

@@ -11,7 +11,6 @@ from poolbench.errors import ConfigError
 from poolbench.steps import STEPS, label_of
 from poolbench_driver.loop import progress
 from poolbench_driver.loop.progress import open_display
-from poolbench_driver.waiting import about, left_s, longest_s
 
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
 
@@ -78,19 +77,6 @@ def test_plain_progress_names_what_is_in_work_in_at_most_100_characters(
     first, second = capsys.readouterr().err.splitlines()
     assert len(first) <= 100 and first.endswith(" more") and len(STEPS) > 20
     assert second.endswith(f"1/{10_000 * len(STEPS)} tasks: {label_of(tasks[0].kind)} 1/10000")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(2, "about 2 s"), (119, "about 119 s"), (150, "about 2 min"), (7200, "about 2 h")]
-)
-def test_a_duration_is_said_in_two_digits_or_so(seconds: float, said: str) -> None:
-    assert about(seconds) == said
-
-
-def test_time_left_is_that_at_the_rate_so_far() -> None:
-    assert left_s(6, 3, 10.0, 40.0) == 60.0  # 10 s each
-    assert left_s(6, 0, None, None) is None and left_s(0, 0, None, None) == 0
-    assert longest_s([60.0, 0.0, 20.0]) == 60.0 and longest_s([60.0, None]) is None and longest_s([]) == 0
 
 
 def test_a_run_without_work_says_nothing_about_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,6 @@
 """Concepts, families and probing sets in the suite ce-bench: plans, rows, columns, and what is refused."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
@@ -237,14 +235,6 @@ def test_sets_are_refused_by_name_before_anything_runs(saes: Path) -> None:
         check(config_of(saes, sets=("planted-numbr",)))
     with pytest.raises(CorpusError, match="no such set in corpus real"):
         check(config_of(saes, sets=("planted-number",), corpus={"source": "real"}))
-
-
-def test_a_refused_set_ends_in_one_line(
-    driver: Callable[..., CompletedProcess[str]], environment: dict[str, str]
-) -> None:
-    done = driver(environment, "run", "--suite", "ce-bench", "--sets", "planted-number,planted-pos")
-    assert done.returncode == 2 and "planted-pos: its input is span" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 OWN = """id: {id}

@@ -30,12 +30,10 @@ from poolbench_driver import waiting
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.page import Passage
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.pages.html import pieces
 from poolbench_driver.records import RunFolder, run_id
 from poolbench_driver.report import page_of
 from poolbench_driver.series import Board
@@ -254,10 +252,6 @@ def test_document_frequencies_of_the_other_sets_enter_the_keys() -> None:
 def test_reading_is_said_on_stderr_if_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, session = HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None)
-    monkeypatch.setattr(waiting, "_QUIET_S", 60.0)
-    planning.resolve(config, session, MODEL)
-    assert not capsys.readouterr().err
     said = list[str]()
 
     def slow(data: ProbingData, config: HolmesConfig) -> ProbingData:
@@ -266,7 +260,7 @@ def test_reading_is_said_on_stderr_if_it_takes_long(
 
     monkeypatch.setattr(waiting, "_QUIET_S", 0.0)
     monkeypatch.setattr(planning, "thinned", slow)
-    planning.resolve(config, session, MODEL)
+    planning.resolve(HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None), MODEL)
     assert re.fullmatch(r"reading \d+ probing sets\n", "".join(said) + capsys.readouterr().err)
 
 
@@ -363,20 +357,10 @@ def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_
         view_over([run.finished() for run in runs])
 
 
-def test_keys_of_vectors_are_their_content(tmp_path: Path) -> None:
-    scope = _scope(sets=("planted-role",))
-    ids = scope.data["planted-role"].instances["instance_id"].to_pylist()
-    matrix = np.arange(2.0 * len(ids), dtype=np.float32).reshape(len(ids), 2)
-
-    def keys(matrix: np.ndarray, order: slice = slice(None), **settings: Any) -> set[str]:
-        path = vectors_file(tmp_path / "v.npz", [*ids[order], "another"], np.vstack([matrix[order], matrix[:1]]))
-        config = scope.config.model_copy(update={"vectors": {"mine": path}, **settings})
-        made = plan(replace(scope, config=config, files=planning.files_of(config)))
-        return {key for at, of_at in made.probes.items() if at.vectors is not None for key in of_at.values()}
-
-    assert keys(matrix) == keys(matrix, slice(None, None, -1))
-    assert not keys(matrix) & keys(matrix + 1)
-    assert len(keys(matrix, bag_of_words=10) ^ keys(matrix, bag_of_words=20)) == 4
+def test_the_size_of_a_bag_of_words_moves_its_keys() -> None:
+    plans = [planned(sets=("planted-role",), bag_of_words=size) for size in (10, 20)]
+    small, large = ({key for at, own in made.probes.items() if at.vectors for key in own.values()} for made in plans)
+    assert small and not small & large
 
 
 @pytest.mark.parametrize(
@@ -564,11 +548,6 @@ def test_a_score_opens_its_instances_wrong_ones_first(tmp_path: Path) -> None:
         right = sorted({row["instance_id"] for row in predictions} - set(wrong))
         assert shown == [texts[name] for name in [*wrong, *right][:3]]
     assert {path.partition("/")[0] for path in opened(folder)} == {"cells", "entrants"}
-
-
-def test_what_two_spans_share_is_marked_once() -> None:
-    found = pieces(Passage("a <b> & c", [(4, 7), (2, 5)]))
-    assert found == [("a ", False), ("<b>", True), (" &", True), (" c", False)]
 
 
 def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) -> None:

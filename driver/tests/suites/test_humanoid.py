@@ -38,7 +38,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.humanoid.pictures import arrows, by_amount
+from poolbench_driver.suites.humanoid.pictures import by_amount
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import report
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble, variance_by_word
@@ -513,16 +513,6 @@ def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
     assert Answer(view.headline()).text.startswith("The fine-tune moved the words more than all 5 neutral ones do")
     assert view.best is not None and view.best.layer == 6
-
-
-def test_words_with_dollars_and_marks_are_drawn_as_they_are() -> None:
-    words = [
-        {"word": word, "group": "domain", "favourite": True, "change": 0.1}
-        | {f"{axis}_{state}": float(number) for axis in "xy" for state in ("before", "after")}
-        for number, word in enumerate(["$a_$", "{w}", "<b>'\"", "Stühle"])
-    ]
-    drawn = arrows(Tune("a", False, 6, {}, words))
-    assert "$a_$" in drawn.svg and "<b>" not in drawn.svg and "Stühle" in drawn.svg
 
 
 def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from driver.tests.conftest import Driver
 
-from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS
 from poolbench.pooling.registry import strategies_of
 from poolbench_driver.contract.load import load_run_config
@@ -182,11 +181,6 @@ def test_a_run_whose_texts_are_too_few_for_d2_does_not_start(driver: Driver, env
     done = driver(environment, "run", "--preset", "demo", *few)
     assert done.returncode == 2 and "4 openings, without which D2 and D3 are null; use --set budget" in done.stderr
     assert driver(environment, "run", "--preset", "demo", *few, "--metrics", "d1", "--dry-run").returncode == 0
-
-
-def test_every_concept_is_asked_for_by_default() -> None:
-    config, _ = resolve_names(load_run_config(None, {"preset": "card", "model": "demo"}))
-    assert list(config.concepts) == [concept.id for concept in CONCEPTS.all()]
 
 
 def test_every_setting_of_the_suite_is_an_option(driver: Driver, environment: dict[str, str]) -> None:

@@ -27,11 +27,11 @@ from bench.tests.benches import smallest
 from deploy.local.head import exposed
 from deploy.local.state import Cluster, load
 from driver.tests.console.conftest import chromium
-from driver.tests.hub import serving
 from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
 from tests.pages import REPOSITORY
 from tests.ports import unnamed
+from tests.servers.hub import serving
 from tests.servers.local import WRONG
 from tests.servers.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until

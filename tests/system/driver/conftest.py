@@ -3,6 +3,6 @@
 from driver.tests import conftest as of_driver
 
 bench, complete = of_driver.bench, of_driver.complete
-uncompressed = of_driver.uncompressed
+quicker = of_driver.quicker
 driver, environment = of_driver.driver, of_driver.environment
 steered, steered_in = of_driver.steered, of_driver.steered_in

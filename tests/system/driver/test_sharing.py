@@ -21,8 +21,6 @@ import yaml
 from driver.tests.conftest import BUDGET, SteeredArtifacts
 from driver.tests.loop_bench import FAST, Bench, Notes, job_of
 from driver.tests.test_sharing import failed
-from scipy.stats import spearmanr
-from sklearn.metrics import roc_auc_score
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.measures import measures_table
@@ -169,37 +167,6 @@ def test_the_bundle_of_a_run_holds_in_every_stage(made: Made, planned: None) -> 
                    command="poolbench-driver submit")  # fmt: skip
     assert again.read_bytes() == made.bundle.read_bytes()
     again.unlink()
-
-
-def test_figures_are_those_of_independent_implementations(made: Made) -> None:
-    """AUROC by scikit-learn within folds, and Spearman's correlation by SciPy over the mean scores of the openings."""
-    table = made.folder.read_table("passage_scores").to_pylist()
-    for row in made.folder.rows("results", metric="d1.auroc"):
-        cell = [one for one in table if all(one[name] == row[name] for name in ("concept", "strategy", "layer"))]
-        pairs = concordant = 0.0
-        for fold in range(5):
-            labels, scores = zip(*[(one["label"], one["score"]) for one in cell if one["fold"] == fold], strict=True)
-            count = sum(labels) * (len(labels) - sum(labels))
-            pairs, concordant = pairs + count, concordant + count * roc_auc_score(labels, scores)
-        assert row["value"] == pytest.approx(concordant / pairs, abs=1e-12)
-        test = [(one["label"], one["score"]) for one in cell if one["split"] == "test"]
-        (on_test,) = made.folder.rows(
-            "results", metric="d1.auroc_test", **{name: row[name] for name in ("concept", "strategy")}
-        )
-        assert on_test["value"] == pytest.approx(roc_auc_score(*zip(*test, strict=True)), abs=1e-12)
-    texts = made.folder.rows("text_scores", scorer="contrast")
-    (scp,) = made.folder.rows("results", metric="d2.scp", concept="contrast", strategy="A1_mean")
-    of_entrant = [
-        one for one in texts if one["name"] in ("A1_mean", "unsteered") and one["concept"] in (None, "contrast")
-    ]
-    lazy = {one["prompt_id"] for one in of_entrant}
-    means = {
-        strength: np.mean(
-            [one["score"] for one in of_entrant if one["strength"] == strength and one["prompt_id"] in lazy]
-        )
-        for strength in {one["strength"] for one in of_entrant}
-    }
-    assert scp["value"] == pytest.approx(spearmanr(list(means), list(means.values())).statistic)
 
 
 Edit = Callable[[RunFolder, Path], object]

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.errors import ConfigError
 from poolbench.statistics.ranks import nemenyi_critical_difference
-from poolbench_driver.contract.metrics import all_metrics, metric_info
-from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.boards.cell_table import layer_stability
 from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.pages.boards.ranks import block_agreement, boards_by, family_ranks, rank_agreements, winning_rates
@@ -75,29 +73,6 @@ def test_a_clear_winner_is_significant():
     assert all(row["p_holm"] < 0.01 and row["effect"] == 1 and row["rank_difference"] < 0 for row in pairs)
     interval = board.measures[1]
     assert interval.ci_low <= interval.value <= interval.ci_high
-
-
-def test_metric_metadata():
-    assert metric_info("d2.best_gain.excess").higher_is_better
-    assert metric_info("d2.scp.null_rank").higher_is_better is False
-    assert metric_info("d1.direction.C1").summary.startswith("out-of-fold")
-    with pytest.raises(UnknownNameError, match="metric"):
-        metric_info("other.thing")
-    assert all(metric.version >= 1 and metric.summary for metric in all_metrics().values())
-
-
-def test_two_suites_may_not_declare_one_metric(monkeypatch):
-    monkeypatch.setattr(SUITES, "all", lambda: [SUITES.get("poolbench")] * 2)
-    with pytest.raises(ConfigError, match=r"two suites declare .*d1\.auroc"):
-        all_metrics.__wrapped__()
-
-
-def test_suite_registry():
-    assert "d1.auroc" in {metric.id for metric in SUITES.get("poolbench").metrics}
-    with pytest.raises(UnknownNameError, match="poolbench"):
-        SUITES.get("poolbensh")
-    with pytest.raises(ConfigError, match="registered twice"):
-        SUITES.add(SUITES.get("poolbench"))
 
 
 def test_one_block_has_ranks_but_no_interval_and_no_test():

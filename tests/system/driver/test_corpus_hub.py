@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from driver.tests.hub import Hub, serving
+from tests.servers.hub import Hub, serving
 
 from poolbench_corpora.io import CorpusManifest, read_concept, write_corpus
 from poolbench_corpora.planted import build_planted

@@ -189,14 +189,6 @@ def test_two_drivers_share_the_work_and_get_the_results_of_one(cluster: Cluster,
     assert one - two <= first <= one and two - one <= second <= two and not first & second
 
 
-def test_two_drivers_of_the_same_work_do_it_once(cluster: Cluster, work: Work) -> None:
-    with cluster.workers(work.kinds, work.tables):
-        drivers = [cluster.start(work.plans[0], number) for number in (0, 1)]
-        assert len({driver.digest() for driver in drivers}) == 1
-        wait_until(lambda: cluster.left_over() == 0)
-    assert cluster.log.executions == Counter(work.tasks(0))
-
-
 def test_a_second_driver_waits_for_what_is_in_work(cluster: Cluster, work: Work) -> None:
     """Tasks of the first driver are held while they are in work; the second one needs the same and looks often."""
     cluster.log.holding = threading.Event()
