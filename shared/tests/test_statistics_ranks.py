@@ -51,6 +51,7 @@ def test_critical_difference_for_19_strategies(blocks, expected):
 def test_critical_difference_refuses_one_treatment():
     with pytest.raises(ValueError, match="at least 2 treatments"):
         nemenyi_critical_difference(1, 10)
+    assert nemenyi_critical_difference(2, 10) == pytest.approx(1.960 * np.sqrt(2 * 3 / 60), abs=1e-3)
 
 
 def test_friedman_of_all_ties_is_nan():
