@@ -18,7 +18,15 @@ from poolbench_corpora.io import CorpusManifest, read_concept, read_manifest, wr
 from poolbench_corpora.own import OwnTexts, parse_columns, read_labelled
 from poolbench_corpora.planted import build_planted
 
-REAL = building.build_planted
+
+def small(name: str, **settings: Any) -> pa.Table:
+    """The planted passages of a concept, few of them."""
+    return build_planted(name, **{**settings, "num_train": 8, "num_test": 4, "num_scorer": 4})
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "build_planted", small)
 
 
 def build(output: Path, *concepts: str, required: bool = False, seed: int = 0) -> int:
@@ -49,7 +57,7 @@ def test_a_concept_that_fails_stops_no_other(
     def one_fails(name: str, **settings: Any) -> pa.Table:
         if name == "frustration":
             raise CorpusError("no source has it")
-        return REAL(name, **settings)
+        return small(name, **settings)
 
     monkeypatch.setattr(building, "build_planted", one_fails)
     assert build(tmp_path, "hedging", "frustration", "contrast") == 0
@@ -69,13 +77,13 @@ def test_an_interrupted_build_goes_on(
     def interrupted(name: str, **settings: Any) -> pa.Table:
         if name == "contrast":
             raise KeyboardInterrupt
-        return REAL(name, **settings)
+        return small(name, **settings)
 
     monkeypatch.setattr(building, "build_planted", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build(broken, "hedging", "contrast")
     assert not (broken / "hedging").exists() and not (broken / "manifest.json").exists()
-    monkeypatch.setattr(building, "build_planted", REAL)
+    monkeypatch.setattr(building, "build_planted", small)
     capsys.readouterr()
     build(broken, "hedging", "contrast")
     assert "hedging (1 of 2) ... there already" in capsys.readouterr().out
@@ -92,10 +100,9 @@ def test_an_interruption_while_folders_are_moved(tmp_path: Path, monkeypatch: py
             raise KeyboardInterrupt
         return real(self, target)
 
-    monkeypatch.setattr(Path, "rename", stops)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "rename", stops)
         build(broken, "hedging", "contrast")
-    monkeypatch.undo()
     build(broken, "hedging", "contrast")
     assert files(broken) == files(whole)
 

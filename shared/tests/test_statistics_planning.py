@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import McNemarPower, mcnemar_power, mcnemar_size, mcnemar_test
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test
 from poolbench.statistics.paired_power import paired_power, paired_size
 from poolbench.statistics.training_size import (
     num_parameters,
@@ -24,26 +24,11 @@ def enumerated(p01, p10, n, alpha):
         for n10 in range(n + 1 - n01):
             if stats.binomtest(n01, n01 + n10).pvalue > alpha if n01 + n10 else True:
                 continue
-            chance = stats.multinomial.pmf([n01, n10, n - n01 - n10], n, [p01, p10, 1 - p01 - p10])
+            chance = stats.multinomial.pmf([n01, n10, n - n01 - n10], n, [p01, p10, max(0.0, 1 - p01 - p10)])
             right += chance * ((n01 - n10) * (p01 - p10) > 0)
             wrong += chance * ((n01 - n10) * (p01 - p10) < 0)
             magnitude += chance * abs(n01 - n10) / n
     return right, magnitude / (right + wrong) / abs(p01 - p10), wrong / (right + wrong)
-
-
-def simulated_mcnemar_power(
-    p01: float, p10: float, n: int, alpha: float = 0.05, *, num_draws: int = 20_000, seed: int = 0
-) -> McNemarPower:
-    """Return what `mcnemar_power` counts, by drawing experiments: a check on the enumeration."""
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]
-    p_values = np.minimum(1.0, 2 * stats.binom.cdf(counts.min(axis=1), counts.sum(axis=1), 0.5))
-    gaps = (counts[:, 0] - counts[:, 1]) / n * math.copysign(1, p01 - p10)
-    found = gaps[p_values <= alpha]
-    if found.size == 0:
-        return McNemarPower(0.0, math.nan, math.nan)
-    type_m = float(np.abs(found).mean() / abs(p01 - p10))
-    return McNemarPower(float((found > 0).sum() / num_draws), type_m, float((found < 0).mean()))
 
 
 def test_published_check_values():
@@ -53,18 +38,11 @@ def test_published_check_values():
 
 
 @pytest.mark.parametrize(
-    ("p01", "p10", "n", "alpha"), [(0.3, 0.1, 25, 0.05), (0.1, 0.3, 25, 0.1), (0.2, 0.15, 30, 0.2)]
+    ("p01", "p10", "n", "alpha"),
+    [(0.3, 0.1, 25, 0.05), (0.1, 0.3, 25, 0.1), (0.2, 0.15, 30, 0.2), (0.9, 0.1, 20, 0.05)],
 )
 def test_power_agrees_with_every_table(p01, p10, n, alpha):
     assert mcnemar_power(p01, p10, n, alpha) == pytest.approx(enumerated(p01, p10, n, alpha), rel=1e-9)
-
-
-def test_power_agrees_with_simulation():
-    exact = mcnemar_power(0.06, 0.04, 300, 0.05)
-    drawn = simulated_mcnemar_power(0.06, 0.04, 300, 0.05, num_draws=50_000)
-    assert drawn.power == pytest.approx(exact.power, abs=0.01)
-    assert drawn.type_m == pytest.approx(exact.type_m, rel=0.03)
-    assert drawn.type_s == pytest.approx(exact.type_s, abs=0.01)
 
 
 def test_power_is_symmetric_and_grows_with_n():
@@ -128,12 +106,6 @@ def test_at_the_bound_hoeffdings_inequality_leaves_a_chance_of_1e_8(criterion, n
     assert log_chance == pytest.approx(math.log(1e-8), abs=1e-3)
 
 
-def test_the_code_of_a_label_costs_at_most_twice_the_uniform_code():
-    for num_classes in (2, 3, 17, 1000):
-        cost = -np.log2((np.linspace(0, 1, 101) + 1 / num_classes) / 2) / np.log2(num_classes)
-        assert cost.max() <= 2 and cost.min() >= 0
-
-
 def test_no_effect_has_no_size():
     assert required_training_size(1.9e-5, 768, "published") is None
     assert required_training_size(2.1e-5, 768, "published") is not None
@@ -163,11 +135,6 @@ def test_total_of_a_split():
     assert total_size(70, (7, 1, 2)) == 100
     with pytest.raises(ValueError, match="positive shares"):
         total_size(10, (4, 0, 1))
-
-
-def test_shares_that_leave_no_concordant_passage():
-    exact, drawn = mcnemar_power(0.9, 0.1, 20), simulated_mcnemar_power(0.9, 0.1, 20, num_draws=2000)
-    assert drawn.power == pytest.approx(exact.power, abs=0.01)
 
 
 @pytest.mark.parametrize("n", range(1, 13))
@@ -240,13 +207,6 @@ def test_the_smallest_number_of_pairs_is_that_of_statsmodels(effect: float, size
     """`TTestPower().solve_power` gives 198.15, 33.37, 14.30, 9.94, 4.22 and 2.49."""
     assert paired_size(effect) == size
     assert paired_power(effect, size) >= 0.8 and (size == 2 or paired_power(effect, size - 1) < 0.8)
-
-
-def test_power_of_the_paired_t_test_agrees_with_simulation() -> None:
-    differences = np.random.default_rng(0).normal(0.9, 1.0, size=(40_000, 7))
-    found = stats.ttest_1samp(differences, 0.0, axis=1)
-    share = float(((found.pvalue <= 0.05) & (found.statistic > 0)).mean())
-    assert paired_power(0.9, 7) == pytest.approx(share, abs=0.01)
 
 
 def test_pairs_that_all_differ_alike_are_told_apart_by_two() -> None:

@@ -51,11 +51,7 @@ def test_critical_difference_for_19_strategies(blocks, expected):
 def test_critical_difference_refuses_one_treatment():
     with pytest.raises(ValueError, match="at least 2 treatments"):
         nemenyi_critical_difference(1, 10)
-
-
-def test_friedman_agrees_with_scipy(scores):
-    expected = stats.friedmanchisquare(*scores.T)
-    assert friedman_test(scores) == pytest.approx((expected.statistic, expected.pvalue))
+    assert nemenyi_critical_difference(2, 10) == pytest.approx(1.960 * np.sqrt(2 * 3 / 60), abs=1e-3)
 
 
 def test_friedman_of_all_ties_is_nan():
@@ -73,11 +69,6 @@ def test_corrections_refuse_what_is_no_probability(correction):
         with pytest.raises(ValueError, match="between 0 and 1"):
             correction(np.array([0.2, wrong]))
     assert correction(np.array([])).size == 0
-
-
-def test_benjamini_hochberg_agrees_with_scipy():
-    p_values = np.random.default_rng(2).random(15) ** 2
-    np.testing.assert_allclose(benjamini_hochberg(p_values), stats.false_discovery_control(p_values))
 
 
 def test_spearman_agrees_with_scipy_row_by_row(scores):
@@ -120,10 +111,6 @@ def test_correlations_stay_in_their_bounds():
     x = rng.normal(size=(500, 7))
     assert np.abs(pearson(x, 3 * x + 1)).max() <= 1
     assert np.abs(pearson(x, -0.1 * x)).max() <= 1
-
-
-def test_kendall_agrees_with_scipy(scores):
-    assert kendall(scores[0], scores[1]) == pytest.approx(stats.kendalltau(scores[0], scores[1]).statistic)
 
 
 def test_block_ranks_share_ties_and_the_worst_rank():
@@ -180,25 +167,12 @@ def test_large_samples_agree_with_scipys_approximation():
     assert wilcoxon_test(values).p_value == pytest.approx(expected.pvalue, rel=1e-9)
 
 
-def test_exact_and_approximate_p_meet_where_the_rule_changes():
-    values = differences(9, 50, 12, shift=0.3)
-    approximate = stats.wilcoxon(values, method="approx").pvalue
-    assert wilcoxon_test(values).p_value == pytest.approx(approximate, rel=0.1)
-
-
 def test_effect_by_hand():
     # |d| ranks 1 2 3, signs + + -: (1 + 2 - 3) / 6
     assert wilcoxon_test(np.array([1.0, 2.0, -3.0])).effect == 0
     assert wilcoxon_test(np.array([1.0, 2.0, 3.0])).effect == 1
     # a zero takes rank 1 with it: ranks 2 3 4, (2 + 3 - 4) / 9
     assert wilcoxon_test(np.array([1.0, 2.0, -3.0, 0.0])).effect == pytest.approx(1 / 9)
-
-
-def test_scipy_agrees_on_the_rank_biserial_effect():
-    values = differences(4, 15, 12)
-    ranks = stats.rankdata(np.abs(values))
-    positive, negative = ranks[values > 0].sum(), ranks[values < 0].sum()
-    assert wilcoxon_test(values).effect == pytest.approx((positive - negative) / ranks.sum())
 
 
 def test_infinite_differences_are_the_largest():
@@ -214,16 +188,6 @@ def test_bad_input_has_a_typed_reason(values, status):
     with pytest.raises(StatisticError) as caught:
         wilcoxon_test(np.array(values))
     assert caught.value.status == status
-
-
-@pytest.mark.parametrize("n", [9, 17, 60])
-def test_p_values_keep_their_level_with_ties_and_zeros(n):
-    rng, runs = np.random.default_rng(6), 1000
-    null = rng.normal(size=(runs, n)).round(0)
-    found = np.array([wilcoxon_test(row).p_value for row in null])
-    for level in (0.01, 0.05, 0.2):
-        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / runs)
-    assert (found <= 0.2).mean() > 0.1  # and is not merely cautious
 
 
 def test_by_hand():
@@ -268,26 +232,6 @@ def test_order_and_scale_do_not_matter():
     assert paired_permutation_test(-3 * values).p_value == expected
 
 
-@pytest.mark.parametrize(("n", "resamples", "runs"), [(13, 0, 3000), (40, 399, 2000)])
-def test_p_values_are_uniform_under_the_null(n, resamples, runs):
-    rng = np.random.default_rng(11)
-    skewed = rng.choice([-1, 1], size=(runs, n)) * rng.exponential(size=(runs, n))  # symmetric about 0
-    found = np.array(
-        [paired_permutation_test(row, num_resamples=resamples, seed=k).p_value for k, row in enumerate(skewed)]
-    )
-    assert stats.kstest(found, "uniform").pvalue > 0.01
-    for level in (0.01, 0.05, 0.1, 0.5):
-        assert (found <= level).mean() == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / runs))
-
-
-def test_p_values_with_ties_and_zeros_keep_their_level():
-    rng, runs = np.random.default_rng(4), 2000
-    null = rng.integers(-2, 3, size=(runs, 14)).astype(float)
-    found = np.array([paired_permutation_test(row).p_value for row in null])
-    for level in (0.01, 0.05, 0.1, 0.5):
-        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / runs)
-
-
 @pytest.mark.parametrize(
     ("values", "status"),
     [
@@ -326,11 +270,6 @@ def test_friedman_and_iman_davenport(random_scores):
     assert friedman_test(random_scores).statistic == pytest.approx(chi_square)
     assert found.statistic == pytest.approx(expected)
     assert found.p_value == pytest.approx(stats.f.sf(expected, 5, 55))
-
-
-def test_iman_davenport_of_demsars_example():
-    # Demsar (2006), section 3.2.2: chi-square 9.28 for 4 classifiers on 14 data sets gives F 3.69.
-    assert pytest.approx(3.69, abs=5e-3) == 13 * 9.28 / (14 * 3 - 9.28)
 
 
 def test_blocks_that_all_agree():

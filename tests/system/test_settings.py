@@ -1,5 +1,6 @@
 """Settings from the environment: every name is declared once, and others are refused wherever a process starts."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -27,14 +28,9 @@ from poolbench_driver.cli import main
 _NAME = re.compile(r"\bPOOLBENCH_[A-Z0-9_]*[A-Z0-9]\b")
 _FOLDERS = ("shared", "corpus", "services", "driver", "deploy", "docs", "recipes", "bench")
 _TEXT = (".py", ".md", ".yaml", ".toml", "Dockerfile")
-COMMANDS = [
-    ("-m", "deploy.local.cluster", "status"),
-    ("-m", "deploy.nodes.worker", "127.0.0.1", "prober"),
-    ("-m", "deploy.nodes.head"),
-    ("-m", "deploy.docker.compose", "status"),
-    ("-m", "deploy.docker.healthy"),
-    ("-m", "deploy.kuberay.cluster", "status"),
-]
+#: Commands of the deployment: those that set up their own process are started in one.
+IN_PROCESS = ("deploy.local.cluster", "deploy.docker.compose", "deploy.kuberay.cluster")
+STARTED = (("deploy.nodes.worker", "127.0.0.1", "prober"), ("deploy.nodes.head",), ("deploy.docker.healthy",))
 
 
 def declared() -> list[str]:
@@ -125,19 +121,32 @@ def test_an_unknown_name_stops_every_command_of_the_driver(
     assert "'poolbench_store'; did you mean POOLBENCH_STORE" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[1])
-def test_an_unknown_name_stops_every_command_of_the_deployment(command: tuple[str, ...], tmp_path: Path) -> None:
-    docker = tmp_path / "docker"  # a client that does nothing
+@pytest.fixture
+def misspelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown name in the environment, and a client of Docker that does nothing."""
+    docker = tmp_path / "docker"
     docker.write_text("#!/bin/sh\n")
     docker.chmod(0o700)
-    environment = {
-        **os.environ,
-        "POOLBENCH_STATE": str(tmp_path),
-        "POOLBENCH_STOER": "x",
-        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-    }
-    done = subprocess.run(
-        [sys.executable, *command], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
+    monkeypatch.setenv("POOLBENCH_STOER", "x")
+
+
+@pytest.mark.usefixtures("misspelled")
+@pytest.mark.parametrize("module", IN_PROCESS)
+def test_an_unknown_name_stops_every_command_of_the_deployment(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [module, "status"])
+    assert importlib.import_module(module).main() != 0
+    shown = capsys.readouterr()
+    assert "POOLBENCH_STOER" in " ".join((shown.out + shown.err).split())
+
+
+@pytest.mark.usefixtures("misspelled")
+@pytest.mark.parametrize("command", STARTED, ids=lambda command: command[0])
+def test_an_unknown_name_stops_every_node(command: tuple[str, ...]) -> None:
+    program = [sys.executable, "-m", *command]
+    done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "POOLBENCH_STOER" in " ".join((done.stdout + done.stderr).split())

@@ -14,7 +14,7 @@ from poolbench.statistics.bootstrap import (
 )
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.paired import paired_differences, within_pair_accuracy
-from poolbench.statistics.ranks import friedman_test, mean_rank_intervals, nemenyi_test
+from poolbench.statistics.ranks import friedman_test, nemenyi_test
 
 
 def test_auroc_counts_ties_one_half():
@@ -138,7 +138,7 @@ def test_cells_share_their_resamples():
 
 
 def test_interval_of_one_group_is_none():
-    assert mean_interval(np.array([1.0])) is None
+    assert mean_interval(np.array([1.0])) is None and mean_interval(np.array([1.0, np.nan])) is None
     low, high = mean_interval(np.arange(50.0))
     assert low < 24.5 < high
 
@@ -152,20 +152,6 @@ def test_coverage_at_200_groups_lies_between_93_and_97_percent(draw):
     samples = group_mean_resamples(values, np.repeat(np.arange(200), sizes), num_resamples=500)
     low, high = np.percentile(samples, [2.5, 97.5], axis=0)
     assert 0.93 <= ((low <= 0) & (high >= 0)).mean() <= 0.97
-
-
-def test_coverage_of_mean_ranks_at_200_blocks():
-    rng = np.random.default_rng(4)
-    goodness = np.linspace(0, 1, 5)
-    truth = np.argsort(np.argsort(-(rng.normal(size=(400_000, 5)) + goodness), axis=1), axis=1).mean(axis=0) + 1
-    hits = []
-    for _ in range(400):
-        ranks = np.argsort(np.argsort(-(rng.normal(size=(200, 5)) + goodness), axis=1), axis=1) + 1.0
-        hits += [
-            low <= t <= high
-            for (low, high), t in zip(mean_rank_intervals(ranks, num_resamples=400), truth, strict=True)
-        ]
-    assert 0.93 <= np.mean(hits) <= 0.97
 
 
 def test_paired_differences_align_by_id():
@@ -205,10 +191,6 @@ def test_rank_tests_say_what_is_missing(test):
         with pytest.raises(StatisticError) as caught:
             test(scores)
         assert caught.value.status == status
-
-
-def test_an_interval_needs_two_groups_with_a_value():
-    assert mean_interval(np.array([1.0, np.nan])) is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Artifacts and folders: one winner, damage is noticed, a full disk is said, a folder may be moved."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -73,6 +75,21 @@ def test_damage_is_noticed(artifacts: Artifacts) -> None:
     with pytest.raises(IntegrityError, match="manifest is damaged"):
         artifacts.manifest(KEY)
     assert not IntegrityError("").retryable
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_rows": 10**9}, {"schema_version": 99}, {"files": {}}, {"key": "x"}, {"meta": {"a": "b"}}, {"more": 1},
+        {"files": {"a": {"path": "../../../../etc/passwd", "num_bytes": 7, "sha256": "0" * 64}}},
+    ],
+)  # fmt: skip
+def test_an_edited_manifest_is_noticed(artifacts: Artifacts, change: dict[str, Any]) -> None:
+    artifacts.write(KEY, {"a": b"payload"})
+    place = Path(artifacts.store.uri) / f"artifacts/{KEY}/manifest.json"
+    place.write_text(json.dumps(json.loads(place.read_bytes()) | change))
+    with pytest.raises(DamagedError, match="manifest is damaged"):
+        artifacts.read(KEY, "a")
 
 
 def test_a_link_a_pipe_or_a_folder_is_no_object(artifacts: Artifacts) -> None:
