@@ -19,16 +19,17 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 @pytest.fixture
-def body(tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
+def body(host: EngineHost, model_ref: Any, tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
+    """A request whose vector the engine has, so that it gets as far as a row of an engine that stands still."""
+    host.run(model_ref, lambda engine: engine.register([unit_vectors[0]]))
     steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "alpha": 60.0}
     return {"model": str(tiny_model), "prompt": "The river", "max_tokens": 200, "ignore_eos": True} | {
         "steering": steering
     }
 
 
-def test_a_client_that_leaves_a_stream_frees_everything(address, host, model_ref, body):
+def test_a_client_that_leaves_a_stream_frees_everything(address, host, body):
     """All rows of the engine are in use when the client has read one line and leaves."""
-    host.run(model_ref, lambda engine: engine.register([]))  # the engine may not have started yet
 
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=address, headers=HEADERS, timeout=PATIENCE_S, trust_env=False) as client:
@@ -46,8 +47,7 @@ def test_a_client_that_leaves_a_stream_frees_everything(address, host, model_ref
 
 
 @pytest.mark.parametrize("verb", ["/v1/completions", "/generate"])
-def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, model_ref, body, verb):
-    host.run(model_ref, lambda engine: engine.register([]))  # the engine may not have started yet
+def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, body, verb):
     if verb == "/generate":
         body = {key: body[key] for key in ("model", "steering", "max_tokens")} | {"prompts": ["The river"] * 24}
     else:

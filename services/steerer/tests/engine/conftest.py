@@ -178,7 +178,7 @@ async def in_worker(engine: Any, function: Callable[[Any], Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def requests(prompts: Any, vector_ids: Any, many_settings: Any) -> list[Any]:
+def requests(prompts: Any, vector_ids: Any) -> list[Any]:
     """64 requests with 62 settings: twice what one batch of the engine takes, prompts of 20 to 100 tokens."""
     long = sum(prompts, ())
     settings = many_settings(vector_ids, NUM_LAYERS, STRONG, 64)
