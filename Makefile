@@ -95,7 +95,7 @@ else
 endif
 
 demo-nodes: install  ## Run the demo on a head and two workers, which are network namespaces (needs root)
-	@$(PY) -m tests.demo_nodes
+	@$(PY) -m tests.trials.demo_nodes
 
 test: install  ## Run the tests that need no server and are not slow (TESTS="folder ...": some)
 	@$(PYTEST) --in-memory -m "not lane" $(TESTS)
@@ -125,13 +125,13 @@ test-models: install  ## Check every architecture in extractor and steerer again
 	@$(PY) docs/make_site.py --pages
 
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
-	@$(PY) -m tests.hostile
+	@$(PY) -m tests.trials.hostile
 
 soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_STORE, SOAK_SEED, SOAK_FAULTS)
-	@$(PY) -m tests.soak
+	@$(PY) -m tests.trials.soak
 
 fuzz: install  ## Read 10,000 mutated messages and files of each kind (FUZZ_N, FUZZ_SEED, FUZZ_TARGETS, FUZZ_ONLY)
-	@$(PY) -m tests.fuzz
+	@$(PY) -m tests.trials.fuzz
 
 lint: install  ## Check style, types, the Dockerfile, and who may import whom
 	@$(BIN)/ruff check .

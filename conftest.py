@@ -44,8 +44,8 @@ hypothesis.settings.load_profile("poolbench")
 
 #: Beginnings of files that share an S3 service, and so a process.
 S3_FILES = (
-    *("shared/tests/test_storage_behaviour", "shared/tests/test_storage_s3_"),
-    *("tests/clusters/test_bad_input", "tests/bench/test_bench_store", "driver/tests/test_backup"),
+    *("shared/tests/test_storage_behaviour", "shared/tests/storage/s3/", "bench/tests/test_store"),
+    *("tests/system/clusters/test_bad_input", "driver/tests/cli/test_upkeep_backup"),
 )
 
 #: A file system in memory, and the room in it that a run of all tests may need.

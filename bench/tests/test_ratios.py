@@ -14,9 +14,9 @@ from bench.tests.benches import BENCH, SHARED, script, smallest
 from tests.pages import REPOSITORY, tracked
 from tests.servers import redis as redis_server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="benches")
 
-RELEASE = (pytest.mark.release,)
+RELEASE = (pytest.mark.lane(name="benches"),)
 ON_CPU = ("--device", "cpu")
 #: Benchmarks that are started here: their arguments, and marks of the test.
 STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {

@@ -7,7 +7,7 @@ from bench.tests.benches import smallest
 
 from poolbench.settings import S3Settings
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.lane(name="brokers")
 
 
 def test_the_benchmark_writes_its_ratios(s3_service: S3Settings, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def by_hand(found: Audit, model: Any, features: Any) -> float:
 
 
 @pytest.mark.parametrize("concept", planted_concepts())
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.lane(name="series")) for seed in (1, 2))])
 def test_only_the_concept_separates_the_classes_of_planted_passages(concept: str, seed: int) -> None:
     passages = build_planted(concept, seed=seed, num_train=200, num_test=200, num_scorer=0)
     found = audit(CONCEPTS.get(concept), passages, num_bootstrap=200)

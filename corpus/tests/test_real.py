@@ -190,7 +190,7 @@ def test_missing_and_broken_archives_are_named(tmp_path: Path, monkeypatch: pyte
         archives_folder()
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_real_archives_read_as_prose() -> None:
     folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
     if not (folder / "passages.tar.xz").exists() and not (folder / "passages").is_dir():

@@ -107,7 +107,7 @@ def test_each_image_holds_what_its_service_needs_and_no_more() -> None:
     assert {file.stem for file in IMAGES if file.parent.name == "gpu"} == set(install.ON_GPU)
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 @pytest.mark.parametrize("profile", ["cpu", "gpu"])
 def test_the_newest_other_python_finds_a_file_of_each_pin(profile: str, tmp_path: Path) -> None:
     """uv reads the metadata of each pin from the package index, and downloads nothing."""

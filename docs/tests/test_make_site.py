@@ -8,7 +8,7 @@ from driver.tests.console.conftest import chromium
 from tests.pages import REPOSITORY
 
 
-@pytest.mark.slow(cost_s=60)
+@pytest.mark.lane(name="pages")
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere() -> None:
     command = [sys.executable, str(REPOSITORY / "docs" / "make_site.py")]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)

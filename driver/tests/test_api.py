@@ -118,7 +118,7 @@ def started(bench: Bench, complete: Complete, max_failures: int | None = None) -
         wait_until(lambda: not handle.running)
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_an_interrupted_cell_stops_waiting_and_the_run_goes_on(bench: Bench, handle: RunHandle) -> None:
     with pytest.raises(TimeoutError, match=r"has not ended after 0\.1 s"):
         handle.wait(0.1)
@@ -139,7 +139,7 @@ def test_an_interrupted_cell_stops_waiting_and_the_run_goes_on(bench: Bench, han
     assert len(run.results) == len(handle.outcome.tables["results"]) and run.answer.text in handle.outcome.answer
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_two_cells_that_start_one_run_wait_for_the_same(
     bench: Bench, complete: Complete, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,14 +161,14 @@ def test_two_cells_that_start_one_run_wait_for_the_same(
     assert all(event.get("reused") for event in again.events() if event["event"] == "done")
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_a_run_is_cancelled_as_by_the_command(handle: RunHandle) -> None:
     handle.cancel()
     assert handle.wait(PATIENCE_S).state == "cancelled"
     handle.cancel()  # what has ended stays as it is
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_the_end_of_the_process_leaves_an_interrupted_run(
     handle: RunHandle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,7 +181,7 @@ def test_the_end_of_the_process_leaves_an_interrupted_run(
         handle.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_what_stops_a_run_is_raised_where_it_is_waited_for(bench: Bench, complete: Complete) -> None:
     def fail(task: Task, io: TaskIO) -> None:
         raise CellError("too_few", "only 3 passages; 20 are needed")

@@ -33,7 +33,7 @@ from poolbench_driver.job import Job
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 Tables = dict[str, pa.Table]
 STRATEGIES = ("A1_mean", "L5_keyword"), ("A1_mean", "W2_last_4")

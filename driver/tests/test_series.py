@@ -36,7 +36,7 @@ from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 MODELS = {"first": 6, "second": 8}
 NAMES = ("A1_mean", "L5_keyword")

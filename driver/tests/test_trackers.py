@@ -146,8 +146,7 @@ def warnings(bench: Bench) -> list[str]:
     return [line for line in bench.notes.lines if line.startswith("tracker ")]
 
 
-@pytest.mark.release
-@pytest.mark.clients
+@pytest.mark.lane(name="clients")
 def test_mlflow_has_the_run_once(bench: Bench, follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
@@ -169,8 +168,7 @@ def test_mlflow_has_the_run_once(bench: Bench, follow: Follow, tmp_path: Path, m
     assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"index.html", "results.parquet"}
 
 
-@pytest.mark.release
-@pytest.mark.clients
+@pytest.mark.lane(name="clients")
 def test_wandb_writes_the_run_offline(
     bench: Bench, follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,8 +183,7 @@ def test_wandb_writes_the_run_offline(
         assert text.encode() in content, text
 
 
-@pytest.mark.release
-@pytest.mark.clients
+@pytest.mark.lane(name="clients")
 def test_trackio_has_the_run(
     bench: Bench, follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ CLOCKS = ("3600", "-3600")
 AWAY = [echo(number, "prober.away") for number in range(6)]
 
 pytestmark = [
-    pytest.mark.cluster,
+    pytest.mark.lane(name="brokers"),
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
 ]
 

@@ -21,7 +21,7 @@ from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES
 from poolbench.queue.leases import RedisLeases
 
 pytestmark = [
-    pytest.mark.cluster,
+    pytest.mark.lane(name="brokers"),
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
 ]
 

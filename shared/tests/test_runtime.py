@@ -18,7 +18,7 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.statuses import ServiceState
 from poolbench.storage import Artifacts, open_store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.lane(name="gate")]
 
 
 class Scaled:

@@ -39,7 +39,11 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
 
 
 @pytest.fixture(
-    params=["folder", "moto", *(pytest.param(name, marks=pytest.mark.cluster) for name in ("server", "seaweed"))],
+    params=[
+        "folder",
+        "moto",
+        *(pytest.param(name, marks=pytest.mark.lane(name="brokers")) for name in ("server", "seaweed")),
+    ],
 )
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Opens one store again and again, as separate processes would."""

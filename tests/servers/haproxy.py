@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "haproxy.cfg"
 #: Marks of a test that needs the program.
 NEEDED = [
-    pytest.mark.cluster,
+    pytest.mark.lane(name="gate"),
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs the Debian package haproxy"),
 ]
 

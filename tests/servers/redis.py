@@ -21,7 +21,10 @@ def available() -> bool:
 
 
 #: Marks of a test that needs a server.
-NEEDED = (pytest.mark.cluster, pytest.mark.skipif(not available(), reason="needs the Debian package redis-server"))
+NEEDED = (
+    pytest.mark.lane(name="brokers"),
+    pytest.mark.skipif(not available(), reason="needs the Debian package redis-server"),
+)
 #: Both kinds of broker, as parameters of a fixture that calls `broker`.
 BROKERS = ("folder", pytest.param("redis", marks=NEEDED))
 

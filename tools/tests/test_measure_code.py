@@ -69,7 +69,7 @@ def test_figures_of_a_known_repository(tool: ModuleType, repository: Path) -> No
     assert found["not_imperative"] == 1 and found["imperative_functions"] == 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_the_command_writes_json(tmp_path: Path) -> None:
     file = tmp_path / "measures.json"
     command = [sys.executable, str(TOOLS / "measure_code.py"), "--json", str(file)]

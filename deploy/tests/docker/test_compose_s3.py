@@ -16,7 +16,7 @@ from poolbench.errors import AccessDeniedError
 from poolbench.storage import Artifacts, require_conditional_writes
 from poolbench.storage.s3 import S3Store
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.lane(name="brokers")
 URI = "s3://poolbench/some/prefix"
 KEY, SENSITIVE = "prober.probe.1", "restricted.prober.probe.1"
 TABLE = pa.table({"x": [1]})

@@ -33,9 +33,7 @@ def test_what_the_machine_lacks_is_said_before_anything_is_started(
     assert "going on in spite of 1 error" in capsys.readouterr().err
 
 
-@pytest.mark.cluster
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.lane(name="nodes")
 def test_a_port_that_another_program_took_meanwhile_is_one_line(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     environment["POOLBENCH_STATE"] = str(tmp_path)

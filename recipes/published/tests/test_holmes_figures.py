@@ -55,7 +55,7 @@ def tables(tmp_path: Path) -> tuple[Path, Path, dict[float, np.ndarray]]:
     return whole, made(tmp_path, "shares.csv", {share: scores[share] for share in (0.5, 0.03125)}), scores
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_correlations_are_those_of_scipy_between_rates_counted_by_hand(
     tables: tuple[Path, Path, dict[float, np.ndarray]],
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_picture_has_its_series_ticks_and_axes() -> None:
     assert 'aria-label="one here: 1.00 (0.50 to 1.50)"' in drawn
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_the_page_has_each_picture_and_what_the_tables_lack(
     tables: tuple[Path, Path, dict[float, np.ndarray]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from recipes.saes.synthetic.world import World
 
 from poolbench_extractor.features import coordinates
 
-pytestmark = [pytest.mark.slow, pytest.mark.release]
+pytestmark = [pytest.mark.lane(name="simulations")]
 
 #: Scores by protocol and metric that the true features win, of `SCORES`.
 WON = {

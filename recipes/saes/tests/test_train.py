@@ -23,7 +23,7 @@ from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.load import load_decoder
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 WIDTH, NUM_TRUE, ACTIVE = 16, 24, 3
 PLAN = Plan(("relu", "topk", "jumprelu"), (32,), ACTIVE, 300 * 1024, 0.0, "float32")

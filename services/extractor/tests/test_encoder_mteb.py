@@ -8,7 +8,7 @@ import pytest
 
 from poolbench_extractor.encoder import PoolingEncoder
 
-pytestmark = [pytest.mark.release, pytest.mark.clients]
+pytestmark = [pytest.mark.lane(name="clients")]
 
 
 def weather() -> Any:

@@ -13,7 +13,7 @@ from poolbench_pooler.annotate import Columns, Pipeline, load_pipeline, parse
 from poolbench_pooler.core import parse_together
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_several_processes_give_the_same_columns(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{PROSE} Item {number} was late, although it was paid." for number in range(70)]
     names = [f"text {number}" for number in range(len(texts))]
@@ -31,7 +31,7 @@ def parse_first_portion(pipeline: str, texts: list[str]) -> list[Columns]:
     return list(parse(load_pipeline(pipeline), texts))
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_a_killed_process_is_an_error_of_the_infrastructure(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from poolbench_scorer.training.train import Trained
 
 from .conftest import run, save_tiny_bert
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 
 def test_score_over_http_by_concept_and_by_key(

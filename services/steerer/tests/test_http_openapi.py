@@ -29,8 +29,7 @@ def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
             yield address
 
 
-@pytest.mark.release
-@pytest.mark.slow
+@pytest.mark.lane(name="gate")
 def test_every_check_passes(address: str) -> None:
     report = violations(address, "steerer")
     assert not report, report

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from poolbench.settings import SteererSettings
 from poolbench_steerer.host import EngineHost
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="real-text")
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 #: Each with the wrong form second, as BLiMP has them: agreement, anaphora, a reflexive, an irregular form.
 PAIRS = (
@@ -75,7 +75,7 @@ def likelihoods(client: openai.OpenAI, model: Path, texts: list[str], steering: 
     return [np.array(choice.logprobs.token_logprobs[1:-1]) for choice in made.choices]
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="real-text")
 def test_a_chat_answers_by_the_models_template_as_transformers_does(client, smollm2, tokenizer, reference) -> None:
     options = {"model": str(smollm2), "messages": QUESTION, "temperature": 0.0, "max_tokens": 16}
     (choice,) = client.chat.completions.create(logprobs=True, **options).choices
@@ -97,7 +97,7 @@ def test_likelihoods_of_minimal_pairs_are_those_of_transformers(client, smollm2,
     assert all(good > bad for good, bad in zip(sums[::2], sums[1::2], strict=True)), "it was trained on English"
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="real-text")
 def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
     address, smollm2, tokenizer, reference, tmp_path
 ) -> None:
@@ -109,7 +109,7 @@ def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
             assert value == pytest.approx(logprobs(reference, ids).sum(), abs=1e-3), text
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="real-text")
 def test_lm_evaluation_harness_gets_from_the_steerer_what_its_own_backend_computes(address, smollm2, tmp_path) -> None:
     """Log-likelihoods of completions, and the answer of a chat by the model's template."""
     backend = {"pretrained": smollm2, "dtype": "float32", "max_length": 512}

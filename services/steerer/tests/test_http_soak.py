@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.release]
+pytestmark = [pytest.mark.lane(name="architectures")]
 NUM_REQUESTS = 600
 BENCH = Path(__file__).parents[3] / "bench"
 

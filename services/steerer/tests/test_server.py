@@ -27,7 +27,7 @@ from poolbench.config import resolve_model
 from poolbench_steerer.plugin import internals
 from poolbench_steerer.plugin.bank import vector_id
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 STEERER = Path(__file__).parents[1]
 TEMPLATE = "{% for message in messages %}{{ message.content }} {% endfor %}"
 PROMPT = "The report of the year says that the river"

@@ -16,7 +16,7 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.storage import Artifacts, open_store
 
 pytestmark = [
-    pytest.mark.cluster,
+    pytest.mark.lane(name="brokers"),
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
 ]
 

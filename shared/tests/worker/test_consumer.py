@@ -94,7 +94,7 @@ def test_each_message_is_a_dead_letter_with_its_bytes_and_nothing_else_is_lost(r
     assert log.count("dead letter of prober: ") >= len(POISON)
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="brokers")
 def test_a_task_that_fails_to_the_last_is_a_dead_letter_of_the_same_kind(running: Running) -> None:
     letter = running.letter_of(AWAY.task_id)
     assert letter.task == AWAY.model_dump(mode="json") and "the store is away" in letter.reason

@@ -101,7 +101,7 @@ def s3_uri() -> str:
     return f"s3://poolbench-test/{uuid.uuid4().hex[:8]}"
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="brokers")
 @pytest.mark.parametrize(
     ("changes", "code", "said"),
     [
@@ -124,13 +124,16 @@ def test_s3_settings(
     operator.refused(code, f"object store {uri}", said)
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="brokers")
 def test_an_s3_store_has_an_id_of_its_own(s3_service: S3Settings) -> None:
     first, second = (S3Store(s3_uri(), s3_service) for _ in range(2))
     assert store_id(first) == store_id(first) != store_id(second)
 
 
-needs_redis = [pytest.mark.cluster, pytest.mark.skipif(not redis_server.available(), reason="needs redis-server")]
+needs_redis = [
+    pytest.mark.lane(name="brokers"),
+    pytest.mark.skipif(not redis_server.available(), reason="needs redis-server"),
+]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from poolbench_prober.service import create as prober
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.service import create as steerer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="client")
 
 CLIENT = os.environ.get("CLIENT") or str(Path(sys.executable).with_name("poolbench-driver"))
 RUN = "demo-planted-0123abcd"

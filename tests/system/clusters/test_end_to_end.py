@@ -61,7 +61,7 @@ BUDGET: Budget = {
 }
 SMALL = ("--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.lane(name="cluster")]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def test_the_console_shows_the_run_to_who_has_the_token(running: Running, first:
     assert (running.output / "latest" / "report" / "index.html").read_text().count(token) == 0
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_a_suite_of_another_package_runs_and_continues(running: Running, tmp_path: Path) -> None:
     """docs/examples/best-layer, found by its entry point: nothing else knows it."""
     site, output = install_example("best-layer", tmp_path), running.output / "layers"
@@ -222,7 +222,7 @@ def killed_and_repeated(running: Running, command: list[str]) -> Iterator[subpro
     yield from (running.call(command, LONG_S) for _ in range(2))
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_same_digest(running: Running) -> None:
     output, neutral = running.output / "shift", [f"neutral-{number}" for number in range(5)]
     command = [str(DRIVER), "run", *SHIFT, ",".join(neutral), "--output", str(output), "--display", "json"]
@@ -251,7 +251,7 @@ def test_a_fine_tune_is_set_beside_neutral_ones_and_a_killed_run_ends_with_the_s
 RANDOM_LABELS = ("probe.compression", "planted-random", "demo A1_mean final")
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running) -> None:
     """Static word vectors are at chance where both classes have the same words; a killed run ends as it would have."""
     output = running.output / "probing"
@@ -273,7 +273,7 @@ def test_probing_sets_rank_what_reads_the_order_of_words_first(running: Running)
     assert {row["set"] for row in texts} == {"planted-role", "planted-random", "planted-pos"}
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_trained_autoencoders_separate_stories_better_than_random_directions(running: Running) -> None:
     """By the corrected and the published definition; a killed run ends as it would have."""
     output = running.output / "stories"
@@ -336,7 +336,7 @@ def grpc_ports(cluster: Cluster) -> list[int]:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_killed_replicas_leave_the_results_as_they_were(running: Running, first: str) -> None:
     store, before = open_store(running.settings.store_uri), running.figures()
     for info in list(store.list("artifacts/")):
@@ -363,7 +363,7 @@ def test_killed_replicas_leave_the_results_as_they_were(running: Running, first:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_a_steerer_that_is_killed_ends_a_text_of_the_playground(running: Running) -> None:
     """What was streamed stays, the page says that the text ended early, and it goes on with the next replica."""
     console = f"{running.settings.http_address}/console"
@@ -454,7 +454,7 @@ def published_classifiers(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_path: Path) -> None:
     """The documented commands, from the hub to the cells of a table."""
     classifiers = "nips234678/poolbench-bert-scorers"
@@ -496,7 +496,7 @@ def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_pat
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Running) -> None:
     """All of its processes are killed; `cluster-up` clears the rest away, and the same driver goes on."""
     store = open_store(running.settings.store_uri)
@@ -544,7 +544,7 @@ def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> No
 SENSITIVE = ("--concepts", "depression", "--metrics", "d1,d2", "--strategies", "A1_mean")
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_a_sensitive_concept_is_measured_and_leaves_only_figures(running: Running) -> None:
     """Its scores are public; its vectors are not listed, and its passages are in no table or page of the run."""
     done, digest = running.run(*SENSITIVE, budget=None)
@@ -562,7 +562,7 @@ def test_a_sensitive_concept_is_measured_and_leaves_only_figures(running: Runnin
     assert sent(again) == [] and same == digest
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="suites")
 def test_benchmarks_of_a_running_cluster_write_their_ratios(running: Running, first: str, tmp_path: Path) -> None:
     config, named = tmp_path / "run.yaml", {"concepts": ["contrast"], "strategies": STRATEGIES.split(",")}
     config.write_text(yaml.safe_dump({"preset": "demo", "budget": BUDGET, "limit": 60, **named}))

@@ -20,9 +20,7 @@ from tests.waiting import wait_until
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES
 
 pytestmark = [
-    pytest.mark.release,
-    pytest.mark.cluster,
-    pytest.mark.slow,
+    pytest.mark.lane(name="nodes"),
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
     pytest.mark.skipif(bool(network.missing()), reason=network.missing()),
 ]

@@ -8,7 +8,7 @@ from tests.pages import REPOSITORY
 import poolbench_driver as pb
 from poolbench.errors import PoolbenchError
 
-pytestmark = [pytest.mark.release, pytest.mark.clients]
+pytestmark = [pytest.mark.lane(name="clients")]
 
 
 def test_every_cell_of_the_first_report_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

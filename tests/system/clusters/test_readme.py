@@ -316,8 +316,7 @@ def is_typed(page: str) -> bool:
     return page not in LONG_PAGES or bool(os.environ.get("TYPE_ALL"))
 
 
-@pytest.mark.cluster
-@pytest.mark.slow(cost_s=600)  # begun last, it would leave the other processes without work
+@pytest.mark.lane(name="pages")
 @pytest.mark.timeout(3600)
 def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
     """Run them with a cluster of their own: those of README and tutorial in the checkout, then the questions.

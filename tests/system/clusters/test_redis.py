@@ -30,8 +30,7 @@ from poolbench.storage import Artifacts, open_store
 PASSAGES_KEY = "corpus.passages.redis-test"
 
 pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
+    pytest.mark.lane(name="brokers"),
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
 ]
 
@@ -141,7 +140,7 @@ def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Runni
     assert producer["task_id"] == task.task_id and producer["wall_s"] > 0
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="brokers")
 def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
     task = _annotate(_write_passages(running, f"{PASSAGES_KEY}.killed", 900), "killed")
     (replica,) = [

@@ -57,7 +57,7 @@ def test_a_dataset_is_downloaded_and_imported_and_again_without_a_network(
     assert read_concept(tmp_path / "again", "hedging")["text"].equals(expected["text"])
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_a_download_that_breaks_off_writes_nothing_and_continues(
     environment: dict[str, str], hub: Hub, tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_download_that_breaks_off_writes_nothing_and_continues(
     assert driver(online, *command).returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_what_cannot_be_had_says_what_to_do(environment: dict[str, str], hub: Hub, tmp_path: Path) -> None:
     online, output = {**environment, **hub.environment}, str(tmp_path / "out")
     hub.gated = True

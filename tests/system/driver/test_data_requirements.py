@@ -31,8 +31,7 @@ def sides(task: tuple[Targets, np.ndarray], noise: float, **params: Any) -> list
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_the_recommended_size_keeps_its_promise_and_half_of_it_does_not() -> None:
     """Of 450 repetitions with fresh data, .8 find the difference at the size that pilots recommend."""
     kept, halved = [], []

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from deploy.local import apps, cluster, head, state
 from driver.tests.cli import test_status as of_driver
-from tests.queue.poison import POISON
+from tests.poison import POISON
 
 from poolbench.queue import TaskQueue
 

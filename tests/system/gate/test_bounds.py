@@ -28,7 +28,7 @@ from poolbench_pooler.config import AnnotateRequest, PoolRequest
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
 from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="gate")
 
 Schema = Mapping[str, Any]
 #: Bodies of the verbs, but for those of the steerer: their tests need its engine and are in its own folder.

@@ -25,7 +25,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench_pooler.service import PoolerService
 from poolbench_scorer.service import ScorerService
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="gate")
 
 SERVICES = ("extractor", "pooler", "prober", "scorer")
 COMMON = {"401", "429", "500", "503", "504"}

@@ -134,7 +134,7 @@ def encrypted(files: Certificate, tmp_path_factory: pytest.TempPathFactory) -> I
         yield url
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="gate")
 def test_a_certificate_of_another_authority_is_refused(
     encrypted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_certificate_of_another_authority_is_refused(
             assert redis_server.PASSWORD not in str(refused.value)
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="gate")
 def test_queue_and_leases_work_over_tls(
     encrypted: str, files: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +169,7 @@ def test_queue_and_leases_work_over_tls(
     assert "insecure" not in said and redis_server.PASSWORD not in said
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="gate")
 def test_password_and_tls_are_both_needed(encrypted: str, files: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POOLBENCH_BROKER_CA_FILE", str(files.authority))
     for url in (encrypted.replace(redis_server.PASSWORD, "wrong"), encrypted.replace("rediss://", "redis://")):

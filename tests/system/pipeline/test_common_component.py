@@ -37,7 +37,7 @@ from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 LAYER = 3
 SETTINGS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
 from poolbench_driver.records import RunFolder
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 SETTINGS = {
     "preset": "demo",

@@ -54,7 +54,7 @@ def states(table: pa.Table, change: ChangeParams | None) -> pa.Table:
     return vectors
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_the_published_reading_is_that_of_the_reference() -> None:
     words = read_words("reference")
     model = AutoModelForCausalLM.from_pretrained(asset_path("demo_lm"), dtype=torch.float32)

@@ -40,7 +40,7 @@ from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.suites.poolbench.release.activations import export_activations
 from poolbench_driver.suites.poolbench.release.source import Export
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]
@@ -124,7 +124,8 @@ def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [pytest.param("X1_learned_query", marks=pytest.mark.release), "R1_mean_score", "R2_max_score"]
+    "strategy",
+    [pytest.param("X1_learned_query", marks=pytest.mark.lane(name="simulations")), "R1_mean_score", "R2_max_score"],
 )
 def test_what_is_learned_of_tokens_needs_no_more_than_the_states(kept: Runner, strategy: str) -> None:
     plan = kept.plan(["A1_mean", strategy], layers=[4])

@@ -30,7 +30,7 @@ from poolbench_prober.d1.core import direction_cell, null_cell
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 STRATEGIES, LAYERS, STRENGTHS = ("A1_mean", "W2_last_k"), (LAYER - 1, LAYER, LAYER + 1), (0.5, 1.0)
 RULES = SteeringRules(num_bootstrap=200, max_perplexity_ratio=1e6, max_added_repetition=1.0)

@@ -22,14 +22,14 @@ def suite() -> Suite:
     return Suite()
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_every_expectation_holds(suite: Suite) -> None:
     verdicts = suite.verdicts()
     assert len(verdicts) == sum(len(signal.wins) + len(signal.loses) for signal in SIGNALS)
     assert not [f"{v.strategy} on {v.signal}: {v.found}" for v in verdicts if not v.holds]
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_found_out(suite: Suite, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     fault.apply(monkeypatch)

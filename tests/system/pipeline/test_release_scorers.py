@@ -28,7 +28,7 @@ from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import import_scorer
 from poolbench_scorer.training.train import Trained, train_scorer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 CPU = torch.device("cpu")
 TEXTS = ["The tide was high. However, no boat sailed.", "Rain.", "Although it rained, they went out to sea."]

@@ -14,8 +14,7 @@ from tests.trials.fuzz.watch import REPOSITORY, run
 LONG_S = 1200
 
 
-@pytest.mark.release
-@pytest.mark.slow
+@pytest.mark.lane(name="hostile")
 def test_no_reader_gives_way_to_mutated_messages_and_files() -> None:
     environment = {**os.environ, "FUZZ_N": "300", "FUZZ_SEED": "20", "FUZZ_MODULES": " ".join(MODULES)}
     done = subprocess.run(
@@ -26,7 +25,7 @@ def test_no_reader_gives_way_to_mutated_messages_and_files() -> None:
     assert "3600 cases of 12 kinds" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="hostile")
 def test_the_fuzz_sees_every_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "CASE_CPU_S", 0.5)
     cases = [(target, number) for target in range(len(BROKEN)) for number in range(2)]

@@ -65,7 +65,7 @@ def test_a_sentence_of_one_token_is_refused_and_long_ones_are_counted(capsys: py
         _check_lengths([("f, line 1", "a b"), ("f, line 2", "a")], tokenizer)
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_sentences_become_adapters_that_change_the_model_and_say_how_they_were_trained(
     driver: Driver, environment: dict[str, str], tmp_path: Path, sentences: Path
 ) -> None:
@@ -107,7 +107,7 @@ def test_sentences_become_adapters_that_change_the_model_and_say_how_they_were_t
     assert not any("lm_head" in name or "embed" in name for name in weights)
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_an_interruption_is_one_line_and_leaves_no_half_adapter(
     environment: dict[str, str], tmp_path: Path, sentences: Path
 ) -> None:

@@ -33,7 +33,7 @@ def test_the_layer_with_the_signal_is_chosen_in_every_fold(design, plant, params
     assert (train.ci_low, train.ci_high) == pytest.approx((own["d1.auroc"].ci_low, own["d1.auroc"].ci_high))
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_choosing_among_layers_without_signal_gains_nothing(make_passages, plant):
     """The best of 8 layers by their own figure is above chance; the nested choice is not."""
     params = ProbeParams(num_bootstrap=0, num_permutations=1, num_control_words=1, sensitivity_c=())

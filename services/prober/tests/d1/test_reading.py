@@ -93,8 +93,7 @@ def test_directions_are_those_of_the_vectors_read_out_on_all_train_rows(planted,
     assert not any("control_words" in text for text in details)  # words of passages, which may be restricted
 
 
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_nested_selection_is_chance_on_noise_where_selection_outside_the_folds_is_not(make_passages):
     """The reason for nesting: heads chosen on the rows that are scored separate the classes of pure noise."""
     passages, num_parts = Passages.from_table(make_passages(50)), 24
@@ -309,7 +308,7 @@ def test_a_token_at_a_random_place_is_found_where_the_mean_drowns_it(planted_sta
     assert learned.value > 0.95 > auroc_of(passages, mean).value + 0.1
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_noise_is_chance_out_of_fold(make_passages):
     passages = Passages.from_table(make_passages(40))
     values = [auroc_of(passages, tokens(passages, states_of(passages, seed=s)), seed=s).value for s in range(12)]

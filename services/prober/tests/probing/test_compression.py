@@ -29,11 +29,11 @@ def random_labels(count, width, seed, num_classes=2):
 @pytest.mark.parametrize(
     ("count", "width", "num_classes"),
     [
-        pytest.param(1400, 64, 2, marks=pytest.mark.release),
+        pytest.param(1400, 64, 2, marks=pytest.mark.lane(name="simulations")),
         (1400, 256, 2),
-        pytest.param(1400, 768, 2, marks=pytest.mark.release),
+        pytest.param(1400, 768, 2, marks=pytest.mark.lane(name="simulations")),
         (1000, 32, 4),
-        pytest.param(1000, 32, 50, marks=pytest.mark.release),
+        pytest.param(1000, 32, 50, marks=pytest.mark.lane(name="simulations")),
     ],
 )
 def test_random_labels_are_not_compressed(count, width, num_classes):
@@ -175,7 +175,7 @@ def test_twins_that_show_nothing_are_not_compressed():
     assert 0.98 <= lengths(vectors, codes, groups=pairs).compression <= 1.02
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_random_labels_of_whole_documents_are_not_compressed():
     """Vectors tell documents apart, and each has one label: with split documents, they seem to tell the labels."""
     for seed in range(3):

@@ -81,7 +81,7 @@ def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_epochs")
 @pytest.mark.parametrize("weight_decay", WEIGHT_DECAYS)
-@pytest.mark.parametrize("num_classes", [0, pytest.param(2, marks=pytest.mark.release), 5])
+@pytest.mark.parametrize("num_classes", [0, pytest.param(2, marks=pytest.mark.lane(name="simulations")), 5])
 def test_from_the_same_draws_every_step_is_that_of_pytorch(num_classes: int, weight_decay: float) -> None:
     xor = problem(4, num_classes, count=420)  # no two epochs are about as good
     train = xor.rows["train"]
@@ -108,8 +108,7 @@ def hits(xor: Problem, predicted: np.ndarray) -> float:
     return float(np.mean(predicted[test] == xor.values[test]))
 
 
-@pytest.mark.slow
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_it_learns_what_no_linear_probe_can_as_well_as_scikit_learn() -> None:
     """Five sets of 1,000 test instances: a difference of .02 is 2 standard errors."""
     ours, theirs, linear = [], [], []

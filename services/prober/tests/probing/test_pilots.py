@@ -128,7 +128,7 @@ def test_noise_on_states_and_on_labels_costs_accuracy():
     assert accuracy(label_noise=1.0) == pytest.approx(1 - clean, abs=0.03)  # of two classes always the other one
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_a_hidden_layer_sees_what_no_line_does():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(900, 4))

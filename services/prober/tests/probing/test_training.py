@@ -17,7 +17,7 @@ from poolbench_prober.probing.models import Problem
 from poolbench_prober.probing.published import PAPER, RECIPES, RELEASED, fit, train_probe
 from poolbench_prober.probing.training import Schedule, cross_entropy, cross_entropy_of_softmax, smooth_l1
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="series")
 
 PARAMS = {name: TaskParams(protocol=name, compression=False, num_bootstrap=0) for name in RECIPES}
 
@@ -130,7 +130,7 @@ def macro_f1(given, predicted):
     return f1_score(given.values[test], predicted[test], average="macro")
 
 
-@pytest.mark.parametrize("recipe", [pytest.param("released", marks=pytest.mark.release), "paper"])
+@pytest.mark.parametrize("recipe", [pytest.param("released", marks=pytest.mark.lane(name="simulations")), "paper"])
 def test_from_other_draws_scores_agree_with_pytorch_within_two_standard_errors_on_ten_sets(recipe):
     """Five seeds of each side, others on each set: the mean difference over the sets, and that of every single set."""
     differences, distances = np.empty((2, 10))

@@ -180,7 +180,7 @@ def test_without_passages_the_figures_are_null_with_a_reason(tiny_bert: Path, sc
         assert report["reason"]
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="series")
 def test_passages_calibrate_and_show_a_label_that_is_the_wrong_way_round(
     minilm_training: Trained, scorer_passages: pa.Table, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.plugin.spec import Edit, Steering
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 
 NUM_NEW = 12
 #: float32 products on a GPU round to TF32 in attention, so log-probabilities move by some 1e-4 with the batch.

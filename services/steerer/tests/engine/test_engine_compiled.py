@@ -15,7 +15,7 @@ from poolbench.config import resolve_model
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.host import EngineHost
 
-pytestmark = [pytest.mark.slow, pytest.mark.release]
+pytestmark = [pytest.mark.lane(name="architectures")]
 NUM_LAYERS, NUM_NEW, VOCABULARY = 4, 8, 400
 NORM = 20.0  # about the residual norm of the model
 

@@ -18,7 +18,7 @@ from poolbench_steerer.errors import BankFullError
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.plugin.spec import Edit, Steering
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 
 NOT_CAPTURED = pytest.mark.skipif(torch.cuda.is_available(), reason="a captured CUDA graph keeps the original op")
 

@@ -23,14 +23,14 @@ from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 WIDTH, NUM_NEW, SINK = 256, 4, 5  # SINK: the first token of every prompt
 SELF_TEST_NATS, ALLOWED_NATS = 2e-3, 1e-3
 #: How many times the rounding of Transformers in float32, measured against float64, is allowed where it is larger.
 ROUNDINGS = 8
 IN_CI = {("gemma2", True)}  # other files start Llama
 CASES = [
-    pytest.param(name, trained, marks=() if (name, trained) in IN_CI else pytest.mark.release)
+    pytest.param(name, trained, marks=() if (name, trained) in IN_CI else pytest.mark.lane(name="architectures"))
     for name, trained in product(NAMES, (False, True))
 ]
 

@@ -22,7 +22,7 @@ from poolbench_steerer.errors import StateOverflowError, StrengthError, VectorEr
 from poolbench_steerer.plugin import bank
 from poolbench_steerer.plugin.spec import Edit, Steering
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 NUM_LAYERS = 6
 
 
@@ -68,7 +68,8 @@ async def score(engine: Any, prompt: tuple[int, ...]) -> Any:
 
 
 @pytest.fixture(
-    scope="module", params=["float32 with prefix cache", pytest.param("float16 without", marks=pytest.mark.release)]
+    scope="module",
+    params=["float32 with prefix cache", pytest.param("float16 without", marks=pytest.mark.lane(name="architectures"))],
 )
 def served(
     request: Any, host: Any, tiny_model: Any, steerer_config: Any, prompts: Any, unit_vectors: Any

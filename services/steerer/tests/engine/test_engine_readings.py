@@ -14,7 +14,7 @@ from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.errors import UnknownVectorError
 from poolbench_steerer.plugin.spec import MAX_READINGS, Edit, Reading, Steering
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 
 #: float32 products on a GPU round to TF32 in attention.
 TOLERANCE = 0.05 if torch.cuda.is_available() else 1e-4

@@ -79,7 +79,7 @@ def test_a_text_that_is_cancelled_leaves_its_place() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.slow
+@pytest.mark.lane(name="engines")
 def test_an_engine_that_left_starts_again_and_knows_its_vectors(host, model_ref, prompts, vector_ids):
     steered = GenerationRequest(prompts[3], 8, Steering((Edit(vector_ids[0], 2, 40.0),)), ignore_eos=True)
 

@@ -16,7 +16,7 @@ from services.steerer.tests.engine.test_engine_guards import (
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.selftest import self_test
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 
 
 def additions_twice_as_large(worker: Any) -> None:

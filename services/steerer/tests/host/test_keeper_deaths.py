@@ -20,7 +20,7 @@ from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.lane(name="engines")
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
     assert len(before - after) == len(after - before) == 1
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="architectures")
 def test_requests_under_way_and_a_call_that_gets_no_answer_survive(mortal, client, kill, unit_vectors):
     """A stopped engine takes calls and does not answer; then it dies without having seen them."""
     asked = body(unit_vectors, temperature=0.0)

@@ -35,7 +35,7 @@ from poolbench.telemetry.traces import start_tracing, stop_tracing
 
 SOON_S = UNPICKLING_S / 6  # far above what an answer takes, far below what a frozen proxy takes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.lane(name="gate")]
 
 
 class Gated:

@@ -113,7 +113,7 @@ def test_keys_that_are_missing_are_named() -> None:
         of("keys", access_key="k")
 
 
-@pytest.mark.cluster
+@pytest.mark.lane(name="brokers")
 @pytest.mark.parametrize("source", SOURCES)
 def test_rotated_credentials_of_a_role_reach_a_real_store(
     source: str, s3_service: S3Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -14,7 +14,7 @@ from poolbench.storage import Artifacts, older_than, require_conditional_writes
 from poolbench.storage.damage import objects_set_aside, set_object_aside
 from poolbench.storage.s3 import S3Store, clock
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.lane(name="brokers")
 BUCKET = "poolbench-test"  # of the fixture `uri`
 
 

@@ -19,7 +19,7 @@ from poolbench.storage.damage import set_object_aside
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.client import Client
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.lane(name="brokers")
 KEY, SENSITIVE = "prober.probe.1", "restricted.prober.probe.1"
 TABLE = pa.table({"x": [1]})
 

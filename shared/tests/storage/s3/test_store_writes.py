@@ -15,7 +15,7 @@ from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, require_conditional_writes
 from poolbench.storage.s3 import S3Store
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.lane(name="brokers")
 KEY = "prober.probe.0001"
 BUCKET = "poolbench-test"  # of the fixture `uri`
 

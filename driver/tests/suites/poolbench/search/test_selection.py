@@ -51,7 +51,7 @@ def simulated(
     }
 
 
-@pytest.mark.release
+@pytest.mark.lane(name="simulations")
 def test_the_figure_that_is_read_covers_the_truth_and_the_naive_one_does_not() -> None:
     """500 searches over 30 candidates of which none is better than another: the hardest case for a naive figure."""
     rng, covered, naive, honest = np.random.default_rng(0), 0, [], []
