@@ -120,7 +120,7 @@ test-pythons: install  ## Install, demo and tests on each Python of this machine
 	@$(PY) -m tests.pythons
 
 test-models: install  ## Check every architecture in extractor and steerer against Transformers, to docs/models.md
-	@$(PY) -m pytest -m "" services/extractor/tests/architectures services/steerer/tests/engine/test_steerer_models.py \
+	@$(PY) -m pytest -m "" services/extractor/tests/test_models_*.py services/steerer/tests/engine/test_engine_models.py \
 		--models-table docs/models.json
 	@$(PY) docs/make_site.py --pages
 

@@ -114,7 +114,7 @@ def test_a_lane_runs_when_a_file_that_it_covers_changed() -> None:
 
 
 def test_a_file_of_tests_is_covered_by_the_lanes_that_it_is_marked_with(tmp_path: Path) -> None:
-    (tmp_path / "test_x.py").write_text('@pytest.mark.lane(name="a")\ndef test_it(): ...\n')
+    (tmp_path / "test_x.py").write_text("@pytest.mark.lane(name={})\ndef test_it(): ...\n".format('"a"'))
     table = covered_by(some("a", "b"), lanes.lanes_of_tests(["test_x.py"], tmp_path))
     assert chosen(choose(table, ["test_x.py"], dict.fromkeys("ab", 1.0), 0)) == {"a"} | chosen(
         choose(table, [], dict.fromkeys("ab", 1.0), 0)

@@ -26,12 +26,17 @@ class Package:
 PACKAGES = (
     Package("shared/src/poolbench", "shared/tests"),
     Package("corpus/src/poolbench_corpora", "corpus/tests"),
+    Package("driver/src/poolbench_driver", "driver/tests"),
+    *(
+        Package(f"services/{name}/src/poolbench_{name}", f"services/{name}/tests")
+        for name in ("extractor", "pooler", "prober", "scorer", "steerer")
+    ),
 )
 #: Folders whose tests lie beside them too, but not all of them: nodes and the proof of a profile are run by
 #: `tests/system/clusters`, and benchmarks whole by `bench/tests/test_ratios.py`.
 PLACED_ONLY = tuple(Package(folder, f"{folder}/tests") for folder in ("deploy", "bench", "tools", "docs"))
 #: Tests that are about a whole folder, and about no module of it.
-WHOLE = {"docs/tests/test_pages.py", "docs/tests/test_words.py"}
+WHOLE = {"docs/tests/test_pages.py", "docs/tests/test_words.py", "driver/tests/test_golden.py"}
 #: Modules without functions of their own need no tests of their own.
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -89,6 +94,8 @@ def untested(package: Package) -> list[str]:
         if not any(isinstance(node, FUNCTIONS) for node in ast.walk(tree)):
             continue
         named = module.parent if module.name == "__init__" else module
+        if not named.name:  # the package itself
+            continue
         places = [named, *(parent for parent in named.parents if parent.name)]
         allowed = [PurePosixPath(place.parent, f"test_{place.name}") for place in places]
         if allowed and not any(belongs(file, start) for file in files for start in allowed):
