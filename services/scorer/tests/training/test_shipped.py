@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from poolbench.config import asset_path
@@ -48,11 +47,3 @@ def test_a_scorer_of_other_weights_is_trained_here(tmp_path: Path, monkeypatch: 
     assert shipped_scorer(key) is None
     (folder / CONFIG).write_text(json.dumps(config | {"base": "no-such-base"}))
     assert shipped_scorer(key) is None
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_its_measures_are_a_table_of_its_concept(key: str) -> None:
-    scorer = shipped_scorer(key)
-    assert scorer is not None and isinstance(scorer.measures, pa.Table)
-    (concept,) = {row["scorer"] for row in scorer.measures.to_pylist()}
-    assert concept == json.loads(scorer.files[CONFIG])["concept"]

@@ -94,17 +94,17 @@ BUDGETS: dict[str, Budget] = {
     for budget in (
         Budget(
             name="demo",
-            num_train=160,
-            num_test=120,
+            num_train=200,
+            num_test=200,
             num_scorer=400,
             # Strengths that move the small demo model and leave its texts fluent. The null directions have one of
             # them, because excess over them is computed at strengths that both have.
             strengths=(0.35, 0.5, 0.6),
             null_strengths=(0.35,),
             reference_strength=0.35,
-            num_openings=12,
+            num_openings=20,
             max_tokens=40,
-            num_continuations=120,
+            num_continuations=200,
         ),
         Budget(
             name="small",

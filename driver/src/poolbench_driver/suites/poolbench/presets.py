@@ -22,6 +22,9 @@ DEMO_SCORER_LAYERS = 3
 PUBLISHED_CORPUS = "corpora/published"
 #: The board of the card leaves out S3, which it has and which costs the states of every head.
 CARD_STRATEGIES = ("card", "S3_iti_probe")
+#: Fewer than the budget `demo`, so that the first report comes soon. The budget stays as it is: runs of other suites
+#: are named by it.
+DEMO_BUDGET = {"num_openings": 12, "num_continuations": 120}
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 #: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
 #: The neighbours of each are among the other two, academic_tone and bureaucratic, which it carries on as well.
@@ -66,6 +69,7 @@ def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         settings |= {"scorer_mode": "head", "scorer_layers": DEMO_SCORER_LAYERS}
     if name == "demo":
         settings |= {"concepts": list(DEMO_CONCEPTS), "steering_layer": DEMO_STEERING_DEPTH}
+        settings["budget"] |= DEMO_BUDGET
     if name == "small":
         settings |= {
             "model": SMALL_MODEL,
