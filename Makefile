@@ -124,7 +124,7 @@ test-models: install  ## Check every architecture in extractor and steerer again
 		--models-table docs/models.json
 	@$(PY) docs/make_site.py --pages
 
-test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
+test-hostile: install  ## Send hostile requests to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.trials.hostile
 
 soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_STORE, SOAK_SEED, SOAK_FAULTS)

@@ -50,6 +50,7 @@ class Lane:
         on_cluster: Whether it uses the demo's cluster.
         in_memory: Whether the temporary folders of its tests lie in memory, as those of `make test`.
         always: Whether it is part of each run.
+        on_request: Whether it runs only when it is named, or with `--all`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Lane:
     on_cluster: bool = False
     in_memory: bool = False
     always: bool = False
+    on_request: bool = False
 
     def covers_file(self, file: str) -> bool:
         """Return whether the lane protects a file, named relative to the repository."""
@@ -110,6 +112,8 @@ def choose(
 ) -> list[Choice]:
     """Return the lanes of one run of `.ci/run`: those of each run, those whose files changed, and those in turn.
 
+    Lanes on request are left out.
+
     Args:
         lanes: All lanes by name.
         changed: Files that changed, relative to the repository.
@@ -117,7 +121,7 @@ def choose(
         num_commits: Number of commits; says whose turn it is among lanes that never ran.
     """
     chosen = [Choice(lane, "part of each run") for lane in lanes.values() if lane.always]
-    others = [lane for lane in lanes.values() if not lane.always]
+    others = [lane for lane in lanes.values() if not (lane.always or lane.on_request)]
     for lane in others:
         hits = [file for file in changed if lane.covers_file(file)]
         if hits:
@@ -199,7 +203,8 @@ def arguments_of(lane: Lane, command: str) -> list[str]:
     if command == "tests":
         workers = ["--numprocesses", str(lane.workers)] if lane.workers > 1 else []
         place = ["--in-memory"] if lane.in_memory else []
-        shared = ["env", "POOLBENCH_TEST_CLUSTER=.poolbench"] if lane.on_cluster else []
+        state = REPOSITORY / ".poolbench"
+        shared = ["env", "POOLBENCH_TEST_CLUSTER=.poolbench", f"README_STATE={state}"] if lane.on_cluster else []
         return [*shared, sys.executable, "-m", "pytest", *workers, *place, "-m", "lane", "--lane", lane.name]
     return [sys.executable if word == "python" else word for word in shlex.split(command)]
 
@@ -345,7 +350,8 @@ def listing(lanes: Mapping[str, Lane]) -> Iterator[str]:
     ran_s = last_runs(record_file())
     for lane in lanes.values():
         ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(ran_s[lane.name])) if lane.name in ran_s else "not here"
-        yield f"{lane.name:14} {'each run' if lane.always else ended:17} {lane.summary}"
+        kind = "each run" if lane.always else "on request" if lane.on_request else "in turn"
+        yield f"{lane.name:14} {kind:11} {ended:17} {lane.summary}"
 
 
 def _report(results: Iterable[Ended], arguments: argparse.Namespace) -> int:

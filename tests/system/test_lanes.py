@@ -97,6 +97,12 @@ def test_each_lane_runs_within_six_consecutive_runs(count: int) -> None:
         assert seen == table.keys()
 
 
+def test_a_lane_on_request_runs_only_when_it_is_named() -> None:
+    table = {**some("a"), **some("b", on_request=True)}
+    assert chosen(choose(table, ["product/a/x", "product/b/x"], {}, 0)) == {"a"}
+    assert [lane.name for lane in named(table, ["b"])] == ["b"]
+
+
 def test_without_a_record_the_number_of_commits_says_whose_turn_it_is() -> None:
     table = some(*(f"lane{n}" for n in range(12)))
     seen = [chosen(choose(table, [], {}, num_commits)) for num_commits in range(6)]
