@@ -276,12 +276,12 @@ def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(
 
 def test_the_first_figures_of_a_run_are_noted_once(folder: RunFolder, tmp_path: Path) -> None:
     notes, artifacts = list[str](), Artifacts(FolderStore(tmp_path / "figures"))
-    figures = FirstFigures(artifacts, ["d1.auroc"])
+    figures = FirstFigures(artifacts, ["d1.auroc", "d1.auroc_test"])
     with RunWriter(artifacts.store, folder, notes.append, QUICK) as published:
         published.follow(figures)
         for number, value in enumerate((0.7, 0.9, 0.8)):
             key = f"prober.measures.{number}"
-            artifacts.write_table(key, pa.table({"metric": ["d1.auroc"], "value": [value]}))
+            artifacts.write_table(key, pa.table({"metric": ["d1.auroc", "d1.auroc_test"], "value": [value, 0.95]}))
             figures.add([(f"S{number}", 2, key)])
         published.write_progress(stages=[])
         wait_until(lambda: notes)

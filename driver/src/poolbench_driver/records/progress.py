@@ -112,7 +112,7 @@ class FirstFigures:
     """
 
     def __init__(self, artifacts: Artifacts, metrics: Sequence[str]) -> None:
-        self._artifacts, self._metrics = artifacts, metrics
+        self._artifacts, self.metrics = artifacts, metrics
         self._unread: deque[tuple[str, int, str]] = deque()  # entrant, layer and key of the table of its measures
         self._num_read = 0
         self._values: dict[tuple[str, str, int], list[float]] = {}
@@ -134,7 +134,7 @@ class FirstFigures:
             for row in measures:
                 cell = (row["metric"], entrant, layer)
                 is_new = cell not in self._values and len(self._values) >= _MAX_ENTRANTS
-                if row["metric"] in self._metrics and row["value"] is not None and not is_new:
+                if row["metric"] in self.metrics and row["value"] is not None and not is_new:
                     self._values.setdefault(cell, []).append(row["value"])
         means: list[dict[str, Any]] = [
             {"metric": metric, "entrant": entrant, "layer": layer, "value": fmean(values), "num_cells": len(values)}

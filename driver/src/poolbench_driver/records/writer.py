@@ -136,11 +136,10 @@ class Rhythm:
 
 
 def first_figures_line(figures: Sequence[Mapping[str, Any]]) -> str:
-    """Return the best of some first figures, as `FirstFigures.read` has them, in a line."""
-    metric = figures[0]["metric"]
-    best = [figure for figure in figures if figure["metric"] == metric][:NUM_NOTED]
+    """Return the best of some figures of one metric, as `FirstFigures.read` has them, in a line."""
+    best = figures[:NUM_NOTED]
     values = (f"{figure['entrant']} {figure['value']:.3f} at layer {figure['layer']}" for figure in best)
-    return f"first figures, {metric}: {', '.join(values)}"
+    return f"first figures, {figures[0]['metric']}: {', '.join(values)}"
 
 
 class RunWriter:
@@ -241,9 +240,11 @@ class RunWriter:
         if not progress:
             return
         figures = self._first_figures.read() if self._first_figures else []
-        if figures and not self._has_noted_figures:
-            self._note(first_figures_line(figures))
-            self._has_noted_figures = True
+        if self._first_figures and not self._has_noted_figures:
+            first = [figure for figure in figures if figure["metric"] == self._first_figures.metrics[0]]
+            if first:
+                self._note(first_figures_line(first))
+                self._has_noted_figures = True
         progress = {**progress, "figures": figures}
         if {**progress, "elapsed_s": 0} != {**self._written_progress, "elapsed_s": 0}:
             self._store.put(run_path(self._folder.id, PROGRESS), json.dumps(progress).encode())
