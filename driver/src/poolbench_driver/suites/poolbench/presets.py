@@ -24,7 +24,7 @@ PUBLISHED_CORPUS = "corpora/published"
 CARD_STRATEGIES = ("card", "S3_iti_probe")
 #: Fewer than the budget `demo`, so that the first report comes soon. The budget stays as it is: runs of other suites
 #: are named by it.
-DEMO_BUDGET = {"num_openings": 12, "num_continuations": 120}
+DEMO_BUDGET = {"num_openings": 12}
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 #: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
 #: The neighbours of each are among the other two, academic_tone and bureaucratic, which it carries on as well.
