@@ -25,6 +25,6 @@ def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def alone() -> None:
-    """Leave out a test that kills processes or deletes artifacts where others use the cluster too; in CI nobody does."""
+    """Leave out a test that kills or deletes where others use the cluster too; in CI nobody does."""
     if SHARED and not os.environ.get("CI"):
         pytest.skip("kills or deletes what others use")
