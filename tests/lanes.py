@@ -204,7 +204,7 @@ def arguments_of(lane: Lane, command: str) -> list[str]:
         workers = ["--numprocesses", str(lane.workers)] if lane.workers > 1 else []
         place = ["--in-memory"] if lane.in_memory else []
         state = REPOSITORY / ".poolbench"
-        shared = ["env", "POOLBENCH_TEST_CLUSTER=.poolbench", f"README_STATE={state}"] if lane.on_cluster else []
+        shared = ["env", "TEST_CLUSTER=.poolbench", f"README_STATE={state}"] if lane.on_cluster else []
         return [*shared, sys.executable, "-m", "pytest", *workers, *place, "-m", "lane", "--lane", lane.name]
     return [sys.executable if word == "python" else word for word in shlex.split(command)]
 

@@ -8,14 +8,13 @@ import pytest
 from tests.pages import REPOSITORY
 from tests.servers.local import cluster
 
-#: State folder of a running local cluster, such as that of `make demo`, for tests that need one. It is none of the
-#: settings, and processes that these tests start would refuse it.
-SHARED = os.environ.pop("POOLBENCH_TEST_CLUSTER", "")
+#: State folder of a running local cluster, such as that of `make demo`, for tests that need one.
+SHARED = os.environ.get("TEST_CLUSTER", "")
 
 
 @pytest.fixture(scope="session")
 def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The state folder of the cluster that POOLBENCH_TEST_CLUSTER names, else of one that is started for all tests."""
+    """The state folder of the cluster that TEST_CLUSTER names, else of one that is started for all tests."""
     if SHARED:
         yield REPOSITORY / SHARED
     else:
