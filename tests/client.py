@@ -85,7 +85,7 @@ def check(python: str, venv: Path) -> int:
         return 1
     _run([*pip, "install", "--quiet", *TOOLS])
     tests = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
-    served = [sys.executable, "-m", "pytest", "-q", "tests/system/clusters/test_client.py"]
+    served = [sys.executable, "-m", "pytest", "-q", "-m", "", "tests/system/clusters/test_client.py"]
     failed = [_tested(tests), _tested(served, CLIENT=str(client))]
     _run([*pip, "install", "--quiet", *(f"{wheel}[statistics]" for wheel in wheels)])
     failed.append(_tested([sys.executable, "-m", "pytest", "-q", VERIFIES], CLIENT=str(client)))
