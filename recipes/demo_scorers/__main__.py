@@ -1,7 +1,8 @@
 """`python -m recipes.demo_scorers`: train the scorers of the demo into `assets/demo_scorers`, and remove older ones.
 
 They are what the tasks `scorer.train` of `run --preset demo` would make, with the weights in float16. The scorer
-service takes them where it would train (`poolbench_scorer.training.shipped`). Needs no cluster; about 4 minutes of one core.
+service takes them where it would train (`poolbench_scorer.training.shipped`). Needs no cluster, and about 4 minutes of
+one core.
 """
 
 import json
