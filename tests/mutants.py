@@ -11,20 +11,25 @@ mutants die than --least.
 
 import argparse
 import ast
+import itertools
 import json
+import multiprocessing
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
+import pytest
 from tests.pages import REPOSITORY
 
 OUTPUT = REPOSITORY / "bench" / "out" / "mutants.json"
@@ -37,8 +42,18 @@ ROOTS = (
 )
 #: Mutants at a time, and how much longer than without a mutant tests may take.
 WORKERS, SLOWER, MARGIN_S = 2, 4, 20
+#: Processes of tests begin with what takes long to import.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["torch", "transformers", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model"])
+#: A time for each changed file: Python takes bytecode of the same second and size for its own.
+_stamps = itertools.count(1_000_000_000)
 #: Mutations that change no behaviour that a test should fix: an exception that nobody raises.
 LEFT_OUT = ("core/ExceptionReplacer",)
+
+
+#: A line and a column.
+Place = tuple[int, int]
+T = TypeVar("T")
 
 
 class UsageError(Exception):
@@ -122,23 +137,38 @@ def mutants_of(module: Module) -> Iterator[Mutant]:
     from cosmic_ray.plugins import get_operator, operator_names
 
     file = REPOSITORY / module.file
-    annotations, tree = set(annotated(ast.parse(file.read_text("utf-8")))), get_ast_from_path(file)
+    written, tree = ast.parse(file.read_text("utf-8")), get_ast_from_path(file)
+    annotations, operations = set(annotated(written)), set(operated(written))
     for name in operator_names():
         operator = get_operator(name)
         if name in LEFT_OUT or operator.arguments():
             continue
         positions = (position for node in ast_nodes(tree) for position in operator().mutation_positions(node))
         for occurrence, ((line, column), _) in enumerate(positions):
-            if not any(first <= (line, column) < last for first, last in annotations):
+            is_star = name.startswith("core/ReplaceBinaryOperator") and not _within(operations, line, column)
+            if not is_star and not _within(annotations, line, column):
                 yield Mutant(module, name, occurrence, line)
 
 
-def annotated(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def annotated(tree: ast.AST) -> Iterator[tuple[Place, Place]]:
     """Yield where annotations begin and end, as line and column."""
     for node in ast.walk(tree):
         for found in (getattr(node, "annotation", None), getattr(node, "returns", None)):
-            if isinstance(found, ast.expr) and found.end_lineno is not None and found.end_col_offset is not None:
-                yield (found.lineno, found.col_offset), (found.end_lineno, found.end_col_offset)
+            if isinstance(found, ast.expr):
+                yield _place(found)
+
+
+def operated(tree: ast.AST) -> Iterator[tuple[Place, Place]]:
+    """Yield where operations on two values begin and end; elsewhere `*` and `/` divide parameters."""
+    yield from (_place(node) for node in ast.walk(tree) if isinstance(node, ast.BinOp | ast.AugAssign))
+
+
+def _place(node: ast.expr | ast.stmt) -> tuple[Place, Place]:
+    return (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+
+def _within(places: Iterable[tuple[Place, Place]], line: int, column: int) -> bool:
+    return any(first <= (line, column) < last for first, last in places)
 
 
 def copy_of_repository(folder: Path) -> Path:
@@ -153,21 +183,31 @@ def copy_of_repository(folder: Path) -> Path:
     return folder
 
 
-def passes(copy: Path, tests: Sequence[str], timeout_s: float) -> bool:
-    """Return whether tests pass in a copy of the repository within a time."""
-    path = os.pathsep.join(str(copy / root / "src") for root in ROOTS)
-    own = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not lane", *tests]
-    process = subprocess.Popen(
-        command, cwd=copy, env={**os.environ, **own}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        return process.wait(timeout_s) == 0
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
-        return False
+def passes(copy: Path, tests: Sequence[str], timeout_s: float | None) -> bool:
+    """Return whether tests pass in a copy of the repository, within a time if one is given."""
+    process = PROCESSES.Process(target=_run_tests, args=(copy, tests))
+    process.start()
+    process.join(timeout_s)
+    if process.exitcode is None and process.pid is not None:
+        os.killpg(process.pid, signal.SIGKILL)  # with what its tests started
+        process.join()
+    return process.exitcode == 0
+
+
+def _run_tests(copy: Path, tests: Sequence[str]) -> None:
+    """Run tests in a process that has imported the libraries, but nothing of this repository."""
+    os.setsid()
+    os.chdir(copy)
+    folders = [str(copy / root / "src") for root in ROOTS]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    sys.dont_write_bytecode = False
+    sys.path[:0] = [str(copy), *folders]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(silent, stream)
+    sys.exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not lane", *tests]))
 
 
 def tried(mutant: Mutant, copy: Path, timeout_s: float) -> Result:
@@ -175,7 +215,9 @@ def tried(mutant: Mutant, copy: Path, timeout_s: float) -> Result:
     from cosmic_ray.mutating import use_mutation
     from cosmic_ray.plugins import get_operator
 
-    with use_mutation(copy / mutant.module.file, get_operator(mutant.operator)(), mutant.occurrence) as (before, after):
+    file = copy / mutant.module.file
+    with use_mutation(file, get_operator(mutant.operator)(), mutant.occurrence) as (before, after):
+        os.utime(file, (stamp := next(_stamps), stamp))
         survived = after is not None and passes(copy, mutant.module.tests, timeout_s)
     line = mutant.line - 1
     changed = [text.splitlines()[line].strip() for text in (before, after or before)]
@@ -183,38 +225,49 @@ def tried(mutant: Mutant, copy: Path, timeout_s: float) -> Result:
 
 
 def results_of(modules: Sequence[Module], count: int, seed: int, minutes: float) -> Iterator[Result]:
-    """Try a random sample of the mutants of some modules, until the time is over.
+    """Try a random sample of the mutants of some modules. After so many minutes, no further one is begun.
 
     Raises:
         UsageError: If the tests of a module fail without a mutant.
     """
-    end_s = time.monotonic() + 60 * minutes
-    with tempfile.TemporaryDirectory(prefix="poolbench-mutants-") as folder:
+    everything = [mutant for module in modules for mutant in mutants_of(module)]
+    sample = random.Random(seed).sample(everything, min(count, len(everything)))
+    print(f"{len(sample)} of {len(everything)} mutants of {len(modules)} modules", flush=True)
+    with tempfile.TemporaryDirectory(prefix="poolbench-mutants-") as folder, ThreadPoolExecutor(WORKERS) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(WORKERS):
             copies.put(copy_of_repository(Path(folder, str(number))))
-        timeouts_s: dict[str, float] = {}
-        for module in modules:
-            began_s, copy = time.monotonic(), copies.get()
-            if not passes(copy, module.tests, 60 * minutes):
-                raise UsageError(f"the tests of {module.name} fail without a mutant: {' '.join(module.tests)}")
-            copies.put(copy)
-            timeouts_s[module.name] = SLOWER * (time.monotonic() - began_s) + MARGIN_S
-        everything = [mutant for module in modules for mutant in mutants_of(module)]
-        sample = random.Random(seed).sample(everything, min(count, len(everything)))
-        print(f"{len(sample)} of {len(everything)} mutants of {len(modules)} modules", flush=True)
+
+        def with_copy(work: Callable[[Path], T]) -> T:
+            copy = copies.get()
+            try:
+                return work(copy)
+            finally:
+                copies.put(copy)
+
+        groups = list({mutant.module.tests for mutant in sample})
+        times_s = pool.map(lambda tests: with_copy(lambda copy: duration_of(copy, tests)), groups)
+        timeouts_s = {tests: SLOWER * taken_s + MARGIN_S for tests, taken_s in zip(groups, times_s, strict=True)}
+        end_s = time.monotonic() + 60 * minutes
 
         def work(mutant: Mutant) -> Result | None:
             if time.monotonic() > end_s:
                 return None
-            copy = copies.get()
-            try:
-                return tried(mutant, copy, timeouts_s[mutant.module.name])
-            finally:
-                copies.put(copy)
+            return with_copy(lambda copy: tried(mutant, copy, timeouts_s[mutant.module.tests]))
 
-        with ThreadPoolExecutor(WORKERS) as pool:
-            yield from (result for result in pool.map(work, sample) if result is not None)
+        yield from (result for result in pool.map(work, sample) if result is not None)
+
+
+def duration_of(copy: Path, tests: Sequence[str]) -> float:
+    """Return how many seconds tests take without a mutant.
+
+    Raises:
+        UsageError: If one fails.
+    """
+    began_s = time.monotonic()
+    if not passes(copy, tests, None):
+        raise UsageError(f"tests fail without a mutant: {' '.join(tests)}")
+    return time.monotonic() - began_s
 
 
 def main() -> int:
@@ -226,6 +279,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--least", type=float, default=0.85, help="share of the mutants that must die")
     arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
     results: list[Result] = []
     try:
         for result in results_of(modules_of(arguments.modules), arguments.count, arguments.seed, arguments.minutes):

@@ -63,6 +63,7 @@ def test_what_json_cannot_carry_is_refused(value: float) -> None:
 def test_published_key_stays_what_it_was() -> None:
     """A change of this value recomputes every store there is: it needs a new KEYS_VERSION."""
     assert derive_key("a.b", 1, {"x": 1}, {"passages": "corpus.passages.0"}) == "a.b.22c4ce03c79fef0fd34a023946346fb4"
+    assert derive_key("a.b", 1, {"x": "é"}, {}) == "a.b.04917832fdf63f52805165aa8282929c"
 
 
 def test_a_task_is_known_by_its_outputs_and_restricted_by_its_keys() -> None:

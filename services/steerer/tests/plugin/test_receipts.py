@@ -1,12 +1,14 @@
 """Receipts: counts that prove a steering, and counts that do not."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.errors import NoEffectError
-from poolbench_steerer.plugin.receipts import LayerCount, RowCount, check
+from poolbench_steerer.plugin.receipts import LayerCount, RowCount, check, counts_of
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 BASE = Steering((Edit("aa", 2, 1.5),))
@@ -58,9 +60,9 @@ def test_a_projection_may_find_its_target_reached_but_must_have_met_every_positi
     count = dataclasses.replace(GOOD, **layers(l2=LayerCount(5, 0, 7, 0)))
     receipt = check(CLAMPED, count, 10, 7)
     assert (receipt.positions_changed, receipt.positions_applied, receipt.positions_expected) == (5, 7, 7)
-    for met in (LayerCount(5, 0, 6, 0), LayerCount(7, 0, 0, 0), LayerCount(5, 0, 8, 0), LayerCount(5, 0, 7, 1)):
+    for counts in ((5, 0, 6, 0), (7, 0, 0, 0), (5, 0, 8, 0), (5, 0, 7, 1), (8, 0, 7, 0), (5, 1, 7, 0)):
         with pytest.raises(ReceiptError):
-            check(CLAMPED, dataclasses.replace(GOOD, **layers(l2=met)), 10, 7)
+            check(CLAMPED, dataclasses.replace(GOOD, **layers(l2=LayerCount(*counts))), 10, 7)
 
 
 def test_several_additions_must_change_every_position_that_they_meet():
@@ -70,6 +72,9 @@ def test_several_additions_must_change_every_position_that_they_meet():
         check(both, dataclasses.replace(GOOD, **layers(l2=LayerCount(7, 0, 6, 0))), 10, 7)
     with pytest.raises(NoEffectError, match=r"layer 2 with alpha 1, 1: 6 of 7 positions"):  # two that cancel
         check(both, dataclasses.replace(GOOD, **layers(l2=LayerCount(6, 0, 7, 0))), 10, 7)
+    for more in (LayerCount(8, 0, 7, 0), LayerCount(6, 1, 7, 0)):  # more changes than are lost in rounding
+        with pytest.raises(ReceiptError):
+            check(both, dataclasses.replace(GOOD, **layers(l2=more)), 10, 7)
 
 
 @pytest.mark.parametrize("changed", [0, 6])
@@ -101,3 +106,15 @@ def test_a_wrong_count_is_an_error(steering, wrong):
     check(steering, right, 10, 7)
     with pytest.raises(ReceiptError, match="not applied as asked"):
         check(steering, dataclasses.replace(right, **wrong), 10, 7)
+
+
+def test_the_counts_of_each_request_are_read_from_the_tables_of_all():
+    """Three rows: 0 for tokens of no request. Columns are the rows, then their repeats, then their unsteered tokens."""
+    rows = SimpleNamespace(num_rows=3, account=lambda row: (10 * row, 20 * row), reached=lambda row: 30 * row)
+    changed_LR = torch.tensor([[0, 7, 0, 0, 2, 0, 0, 1, 0], [6, 0, 5, 0, 0, 0, 11, 0, 0]])
+    applied_LR = torch.tensor([[0, 8, 0, 0, 3, 0, 0, 0, 0], [0, 0, 9, 0, 0, 0, 0, 0, 0]])
+    broken_LR = torch.tensor([[0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 1, 0, 0, 2, 0]])
+    state = SimpleNamespace(rows=rows, changed_LR=changed_LR, applied_LR=applied_LR, broken_LR=broken_LR)
+    second, first = counts_of(state, [2, 1])
+    assert RowCount.from_wire(first) == RowCount({0: LayerCount(7, 2, 8, 3)}, 10, 20, 6 + 11 + 1, {1: 4}, 30)
+    assert RowCount.from_wire(second) == RowCount({1: LayerCount(5, 0, 9, 0)}, 20, 40, 6 + 11, {}, 60)
