@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from tests.lanes import lanes_of_tests
 
 from poolbench.settings import S3Settings
 
@@ -167,6 +168,16 @@ def pytest_report_header() -> str | None:
     return f"{DURATIONS.name} has no durations: the order of the tests is a guess; `make durations` records them"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files without a test of the lane: to import all of them takes 20 s."""
+    lane = config.getoption("--lane")
+    if not lane or not collection_path.match("test_*.py"):
+        return None
+    folder = Path(__file__).parent
+    (lanes,) = lanes_of_tests([str(collection_path.relative_to(folder))], folder).values()
+    return lane not in lanes or None
+
+
 @pytest.hookimpl(trylast=True)  # after `-m` has deselected some
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of a lane, and sort the groups by duration, so that workers end at about the same time.
@@ -195,7 +206,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("--record") and not hasattr(session.config, "workerinput"):
         files = {file: taken_s for file, taken_s in recorded_durations().items() if Path(file).is_file()}
         files |= {file: round(taken_s, 2) for file, taken_s in _taken.items()}
-        DURATIONS.write_text(json.dumps({"files": dict(sorted(files.items()))}, indent=1) + "\n", "utf-8")
+        others = json.loads(DURATIONS.read_text("utf-8")) if DURATIONS.is_file() else {}
+        DURATIONS.write_text(json.dumps({**others, "files": dict(sorted(files.items()))}, indent=1) + "\n", "utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

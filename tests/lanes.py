@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -150,9 +151,25 @@ def covered_by(lanes: Mapping[str, Lane], lanes_by_file: Mapping[str, set[str]])
 
 
 def lanes_of_tests(files: Iterable[str], folder: Path = REPOSITORY) -> dict[str, set[str]]:
-    """Return the lanes that the marks in each file of tests name."""
-    marks = re.compile(r'mark\.lane\((?:name=)?"([\w-]+)"\)')
-    return {file: set(marks.findall((folder / file).read_text("utf-8"))) for file in files}
+    """Return the lanes of the tests in each file: those that its marks name, and those of the servers it imports."""
+    texts = {file: (folder / file).read_text("utf-8") for file in files}
+    servers = _servers_with_lanes(folder)
+    names = "|".join(servers)
+    imported = re.compile(rf"from tests\.servers(?: import |\.)({names})\b")
+    return {
+        file: _marks(text).union(*(servers[name] for name in imported.findall(text) if names))
+        for file, text in texts.items()
+    }
+
+
+@cache
+def _servers_with_lanes(folder: Path) -> dict[str, set[str]]:
+    marks = {path.stem: _marks(path.read_text("utf-8")) for path in folder.glob("tests/servers/*.py")}
+    return {name: lanes for name, lanes in marks.items() if lanes}
+
+
+def _marks(text: str) -> set[str]:
+    return set(re.findall(r'mark\.lane\((?:name=)?"([\w-]+)"\)', text))
 
 
 def tracked_files(folder: Path = REPOSITORY) -> list[str]:
