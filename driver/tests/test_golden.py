@@ -46,14 +46,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "small": {"preset": "small", **WHOLE},
     "planted": {"preset": "demo", "suite": "planted"},
 }
+#: What makes the tables of a run quickly.
+FEW: dict[str, Any] = {
+    "budget": BUDGET,
+    "fold_seeds": [1],
+    "strategies": ["P1_last_token", "A1_mean", "W2_last_k", "S1_attention", "L5_keyword"],
+}
 #: The same with passages that every machine has, and small runs of them whose tables are compared too.
 PLANS = {**CONFIGS, "card": {**CONFIGS["card"], "corpus": {"source": "planted"}}}
 TABLES: dict[str, dict[str, Any]] = {
-    "demo": {**PLANS["demo"], "budget": BUDGET, "fold_seeds": [1]},
+    "demo": {**PLANS["demo"], **FEW},
     "card": {**PLANS["card"], "concepts": ["contrast", "toxicity"], "strategies": ["A1_mean", "P1_last_token"]}
     | {"budget": {"num_openings": 10, "num_bootstrap": 20, "num_nulls": 20}, "layer_choice": "nested"},
-    "lazy": {**PLANS["lazy"], "budget": BUDGET, "fold_seeds": [1]},
-    "planted": PLANS["planted"],
+    "lazy": {**PLANS["lazy"], **FEW},
+    "planted": {**PLANS["planted"], "strategies": FEW["strategies"]},
 }
 
 

@@ -260,7 +260,7 @@ def test_a_failure_record_that_cannot_be_read_is_no_failure(done: Bench, name: s
 
 def test_two_drivers_that_meet_the_same_damage_agree(done: Bench) -> None:
     flip(table_of(done, "sum.b"))
-    loops, results = [done.loop(A, B, C) for _ in range(2)], []
+    loops, results = [done.loop(A, B, C, pace=HASTY) for _ in range(2)], []
     threads = [threading.Thread(target=lambda loop=loop: results.append(loop.run())) for loop in loops]
     for thread in threads:
         thread.start()

@@ -54,16 +54,13 @@ class ProbingSets:
 
     def __init__(self, *folders: Path, archives: Path | None = None) -> None:
         self.archives = archives
-        self._folders = (SETS, *folders)
+        self._folders = folders
 
     @cached_property
-    def _definitions(self) -> dict[str, ProbingSet]:
-        definition_by_id: dict[str, ProbingSet] = {}
-        for path in (path for folder in self._folders for path in _definition_files(folder)):
-            definition = read_definition(path, FAMILIES)
-            if definition.id in definition_by_id:
-                raise ConfigError(f"probing set {path}: the id {definition.id!r} is taken; choose another id")
-            definition_by_id[definition.id] = definition
+    def _definitions(self) -> Mapping[str, ProbingSet]:
+        definition_by_id = _own_definitions()
+        for folder in self._folders:
+            definition_by_id = _with_definitions(definition_by_id, folder)
         return definition_by_id
 
     def all(self) -> list[ProbingSet]:
@@ -161,6 +158,22 @@ def _member(family: ProbingFamily, name: str) -> ProbingSet:
 
 def _first_match(name: str, patterns: Mapping[str, Any], otherwise: Any = None) -> Any:
     return next((value for pattern, value in patterns.items() if fnmatchcase(name, pattern)), otherwise)
+
+
+@cache  # many commands ask, and these files do not change
+def _own_definitions() -> Mapping[str, ProbingSet]:
+    return _with_definitions({}, SETS)
+
+
+def _with_definitions(definitions: Mapping[str, ProbingSet], folder: Path) -> dict[str, ProbingSet]:
+    """Return definitions by id, with those of a folder added."""
+    definition_by_id = dict(definitions)
+    for path in _definition_files(folder):
+        definition = read_definition(path, FAMILIES)
+        if definition.id in definition_by_id:
+            raise ConfigError(f"probing set {path}: the id {definition.id!r} is taken; choose another id")
+        definition_by_id[definition.id] = definition
+    return definition_by_id
 
 
 def _definition_files(folder: Path) -> Sequence[Path]:
