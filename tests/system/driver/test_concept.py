@@ -242,10 +242,6 @@ def adding(driver: Driver, environment: dict[str, str], tmp_path: Path) -> Addin
     [
         ("latin.jsonl", GOOD + '{"text": "café"}\n'.encode("latin-1"), "not UTF-8 in line 61, byte 14"),
         ("mixed.jsonl", GOOD + b'{"text": "a"}\r\n{"text": "b"}\r{"body": "c"}\n', "line 63: no 'text'"),
-        ("empty.jsonl", GOOD + b'{"text": ""}\n', "line 61: 'text' is empty"),
-        ("empty.csv", b"text,domain\none,a\n  ,b\n", "line 3: 'text' is empty"),
-        ("html.jsonl", GOOD + b'{"text": "<div>one</div>"}\n', "line 61: 'text' holds HTML"),
-        ("void.jsonl", b"", "has no texts"),
         ("array.jsonl", b'[{"text": "a"}]\n', "line 1: a list"),
     ],
 )
@@ -262,11 +258,6 @@ def test_pairs_need_both_columns(adding: Adding) -> None:
     assert f"{path}, line 2: no 'negative'; the record has positive, other" in adding.add("--pairs", path)
 
 
-def test_positives_equal_to_negatives_are_named_in_both_files(adding: Adding) -> None:
-    error = adding.add(negatives="p.jsonl")
-    assert error.count(f"{adding.folder / 'p.jsonl'}, line 1") == 2 and "have the same text" in error
-
-
 def test_a_taken_name_is_refused_for_own_and_built_in_concepts(adding: Adding) -> None:
     adding.register()
     assert "the store has a concept mine already" in adding.add("--seed", "1")
@@ -276,7 +267,6 @@ def test_a_taken_name_is_refused_for_own_and_built_in_concepts(adding: Adding) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--neighbours", "hedgin,narrative"), "unknown concept 'hedgin'; did you mean hedging"),
         (("--neighbours", "mine,hedging"), "name two different concepts"),
         (("--neighbours", "hedging,narrative,contrast"), "neighbours: "),
         (("--rewriter", "hedges"), "give either `rewriter` or `negatives`"),
@@ -297,7 +287,6 @@ ALIASES = "a: &a [x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"id: mine\ncolour: red\n", "colour: "),
         (b"- id\n", "expected a mapping of settings"),
         (b"id: [\n", "mine.yaml"),
         (b"id: caf\xe9\n", "utf-8"),
