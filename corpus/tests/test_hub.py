@@ -188,13 +188,6 @@ def test_a_bad_file_is_named_with_its_line(copies: Path, content: bytes, expecte
         build(copies)
 
 
-def test_a_damaged_parquet_file_is_named(copies: Path) -> None:
-    file = copies / datasets()["arxiv"].id / "data" / "train-00000-of-00002.parquet"
-    file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(CorpusError, match=r"train-00000-of-00002\.parquet is not a whole Parquet file"):
-        build(copies)
-
-
 def test_a_missing_copy_and_an_unknown_licence_name_their_flags(copies: Path) -> None:
     with pytest.raises(CorpusError, match=r"no licence is known of cc_news: --unknown-licences .*--without cc_news"):
         build(copies, unknown_licences=False)

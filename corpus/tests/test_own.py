@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from poolbench.concepts import CONCEPTS, Concept, Neighbours
+from poolbench.concepts import Concept, Neighbours
 from poolbench.errors import CorpusError
 from poolbench_corpora.own import OwnTexts, Text, build_own, read_pairs, read_texts, review, revision_of
 
@@ -153,10 +153,3 @@ def test_limits_are_named_before_a_run() -> None:
 def test_two_documents_are_too_few_for_folds() -> None:
     own = OwnTexts(texts(100, 1, document="a"), texts(100, 2, document="b"))
     assert "documents or pairs for training" in messages(build_own("mine", own), "error")
-
-
-def test_a_name_that_no_package_brings_is_looked_for_where_the_process_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = concept()
-    monkeypatch.setattr(CONCEPTS, "find", {"mine": mine}.get)
-    assert CONCEPTS.get("mine") is mine
-    assert mine not in CONCEPTS.all()

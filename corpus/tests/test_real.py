@@ -192,11 +192,8 @@ def test_missing_and_broken_archives_are_named(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.lane(name="simulations")
 def test_real_archives_read_as_prose() -> None:
-    folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
-    if not (folder / "passages.tar.xz").exists() and not (folder / "passages").is_dir():
-        pytest.skip(f"no real-text archives at {folder}; set POOLBENCH_REAL_TEXT")
     for name in SOURCES:
-        found = read_documents(name, folder)
+        found = read_documents(name, archives())
         assert len(found) >= 30
         assert all(document.doc_id.startswith(f"{name}/") and document.text for document in found)
         characters = Counter("".join(document.text for document in found[:50]))
@@ -327,20 +324,10 @@ def test_a_rewrite_changes_nothing_but_its_words(concept: str) -> None:
 
 
 def test_forms_of_verbs() -> None:
-    assert [third_person(verb) for verb in ("be", "try", "pass", "go", "play")] == [
-        "is",
-        "tries",
-        "passes",
-        "goes",
-        "plays",
-    ]
-    assert [past(verb) for verb in ("go", "like", "try", "play", "look")] == [
-        "went",
-        "liked",
-        "tried",
-        "played",
-        "looked",
-    ]
+    present = {"be": "is", "try": "tries", "pass": "passes", "go": "goes", "play": "plays"}
+    assert {verb: third_person(verb) for verb in present} == present
+    before = {"go": "went", "like": "liked", "try": "tried", "play": "played", "look": "looked"}
+    assert {verb: past(verb) for verb in before} == before
     assert past("shrug") is None
 
 

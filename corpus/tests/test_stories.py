@@ -129,13 +129,6 @@ def test_published_stories_keep_wrong_tags_and_have_no_marks(tmp_path: Path) -> 
     assert "line 1" in str(note) and "the story has no marks" in str(note)
 
 
-def test_one_subject_is_a_note(tmp_path: Path) -> None:
-    data = read_stories(jsonl(tmp_path / "s.jsonl", row(), row(story1="Hot.")))
-    assert [str(note) for note in data.notes] == [
-        f"{tmp_path / 's.jsonl'}: only the subject 'heat': nothing to compare it with"
-    ]
-
-
 def test_many_notes_are_counted(tmp_path: Path) -> None:
     data = read_stories(jsonl(tmp_path / "s.jsonl", row(), *[{"story1": "a"}] * 70, row("love")))
     assert len(data.notes) == 51 and str(data.notes[-1]) == "20 more notes"
@@ -146,9 +139,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         read_stories(str(tmp_path / "absent.jsonl"))
     with pytest.raises(CorpusError, match=r"s\.jsonl has no pair of stories; .*line 1: no 'story2'"):
         read_stories(jsonl(tmp_path / "s.jsonl", {"story1": "a", "subject": "b"}))
-    (tmp_path / "dead.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorpusError, match=r"dead\.parquet is not a whole Parquet file"):
-        read_stories(tmp_path / "dead.parquet")
     (tmp_path / "s.jsonl").write_text("{", "utf-8")
     with pytest.raises(CorpusError, match=r"s\.jsonl, line 1: not JSON"):
         read_stories(tmp_path / "s.jsonl")

@@ -1,16 +1,14 @@
 """Lanes: each test is in one, each folder of the product is covered, and each lane runs when it should."""
 
-import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 from tests import lanes
-from tests.lanes import Choice, Clock, Ended, Lane, LaneError, choose, covered_by, left_out, load_lanes, named
+from tests.lanes import Choice, Clock, Lane, choose, covered_by, left_out, load_lanes, named
 
 LANES = load_lanes()
 TRACKED = lanes.tracked_files()
@@ -103,12 +101,6 @@ def test_a_lane_on_request_runs_only_when_it_is_named() -> None:
     assert [lane.name for lane in named(table, ["b"])] == ["b"]
 
 
-def test_without_a_record_the_number_of_commits_says_whose_turn_it_is() -> None:
-    table = some(*(f"lane{n}" for n in range(12)))
-    seen = [chosen(choose(table, [], {}, num_commits)) for num_commits in range(6)]
-    assert set().union(*seen) == table.keys()
-
-
 def test_a_lane_runs_when_a_file_that_it_covers_changed() -> None:
     table = {**some("a", "b", "c", "d", "e", "f", "g"), **some("each", always=True)}
     ran_s = dict.fromkeys(table, 5.0) | {"a": 1.0, "b": 2.0}
@@ -145,24 +137,6 @@ def test_changes_are_those_within_a_day_of_the_last_commit(tmp_path: Path) -> No
     assert lanes.changed_files(tmp_path) == ["now", "yesterday"]
 
 
-def test_an_unknown_lane_is_named_with_the_nearest() -> None:
-    assert named(LANES, ["soak"]) == [LANES["soak"]]
-    with pytest.raises(LaneError, match=r"no lane 'engine', but 'engines'; the lanes are cluster, "):
-        named(LANES, ["engine"])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.lanes", "run", "no"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and "there is no lane 'no'" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_a_table_that_cannot_be_read_is_an_error_of_the_user(tmp_path: Path) -> None:
-    for content in ("[a", '[a]\nsummary = "x"\nunknown = 1\ncovers = []', "a = 1"):
-        table = tmp_path / "lanes.toml"
-        table.write_text(content)
-        with pytest.raises(LaneError, match=r"lanes\.toml cannot be read"):
-            load_lanes(table)
-
-
 def test_what_does_not_fit_into_the_time_is_left_out_beginning_with_what_ran_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,20 +152,6 @@ def test_what_does_not_fit_into_the_time_is_left_out_beginning_with_what_ran_las
     assert not left_out([*table, each], Clock(1000.0, last_minute=float("inf")), {})
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "[]", "{}", '{"lanes": 3}', '{"lanes": {"a": "x"}}', '{"files": {"a": 1}}']
-)
-def test_durations_that_are_missing_or_of_others_are_guessed(
-    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(lanes, "DURATIONS", tmp_path / "durations.json")
-    if content is not None:
-        (tmp_path / "durations.json").write_text(content)
-    clock = Clock(began_s=0.0)
-    assert clock.slowness == 1.0 and clock.expected_s(LANES["soak"]) == lanes.GUESS_S
-    assert "durations.json has no durations of lanes" in capsys.readouterr().out
-
-
 def test_a_lane_ends_at_its_first_failing_command_and_the_next_lane_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,12 +165,3 @@ def test_a_lane_ends_at_its_first_failing_command_and_the_next_lane_runs(
     assert lanes.last_runs(lanes.record_file()).keys() == {"good"}, "a lane that failed has not had its turn"
     lanes.record_file().write_text("damaged")
     assert lanes.last_runs(lanes.record_file()) == {}
-
-
-def test_durations_are_written_beside_those_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "DURATIONS", tmp_path / "durations.json")
-    lanes.record({"soak": 240})
-    lanes.DURATIONS.write_text(json.dumps(json.loads(lanes.DURATIONS.read_text()) | {"files": {"a": 1.0}}))
-    lanes.record({"base": 900})
-    assert json.loads(lanes.DURATIONS.read_text()) == {"lanes": {"base": 900, "soak": 240}, "files": {"a": 1.0}}
-    assert "left" in str(Ended(LANES["soak"], left_out="left for the next run"))

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
+from services.scorer.tests.conftest import save_tiny_bert
 from tests.servers.services import serving
 from tests.system.driver.conftest import Command
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from poolbench.model_folders.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import record_gate
@@ -26,12 +24,8 @@ TEXTS = ["It rained, although the sun shone.", "Two.", "The boats left, but not 
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as scorers are published: a random BERT a concept."""
     folder = tmp_path_factory.mktemp("published")
-    tokenizer = AutoTokenizer.from_pretrained(str(find_base("minilm").folder))
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     for seed, concept in enumerate(("contrast", "hedging")):
-        torch.manual_seed(seed)
-        BertForSequenceClassification(BertConfig(**sizes)).save_pretrained(folder / concept)
-        tokenizer.save_pretrained(folder / concept)
+        save_tiny_bert(folder / concept, seed=seed)
     return folder
 
 
