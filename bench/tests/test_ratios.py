@@ -81,7 +81,6 @@ def check_steer(report: dict[str, Any]) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("name", GPU)
 def test_a_gpu_benchmark_refuses_a_machine_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
     monkeypatch.setattr(sys, "argv", [name, "--smallest"])
     with pytest.raises(SystemExit, match=r"^PyTorch finds no GPU here: .*--device cpu$"):
         importlib.import_module(name).main()

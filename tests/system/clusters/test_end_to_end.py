@@ -31,8 +31,8 @@ from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
 from tests.pages import REPOSITORY
 from tests.ports import unnamed
+from tests.servers import local
 from tests.servers.hub import serving
-from tests.servers.local import WRONG
 from tests.servers.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -73,15 +73,12 @@ class Running:
     @property
     def environment(self) -> dict[str, str]:
         own = {"POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
-        return {**os.environ, **own, **WRONG, "HF_HUB_CACHE": str(self.output.with_name("hub"))}
+        return {**os.environ, **own, **local.WRONG, "HF_HUB_CACHE": str(self.output.with_name("hub"))}
 
     @property
     def settings(self) -> ClusterSettings:
         with patch.dict(os.environ, self.environment):
             return ClusterSettings.load()
-
-    def cluster(self, command: str) -> subprocess.CompletedProcess[str]:
-        return self.call([sys.executable, "-m", "deploy.local.cluster", command], LONG_S)
 
     def driver(self, *arguments: str, timeout_s: float = LONG_S) -> subprocess.CompletedProcess[str]:
         return self.call([str(DRIVER), *arguments], timeout_s)
@@ -152,7 +149,7 @@ def first(running: Running) -> str:
 
 
 def test_a_second_cluster_up_is_a_no_op(running: Running) -> None:
-    again = running.cluster("up")
+    again = local.command("up", running.environment)
     assert again.returncode == 0
     assert "already up" in again.stdout
 
@@ -483,7 +480,7 @@ def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Runni
         assert cluster is not None
         for process in cluster.processes():
             process.kill()
-        return running.cluster("up")
+        return local.command("up", running.environment)
 
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(strike)

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +13,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 from deploy.local.state import Cluster, free_port, load
-from tests.pages import REPOSITORY
+from tests.servers import local
 from tests.servers import redis as redis_server
 from tests.servers.authority import issue
 from tests.waiting import PATIENCE_S, wait_until
@@ -61,13 +59,6 @@ class Running:
         return found
 
 
-def _command(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.local.cluster", name]
-    return subprocess.run(
-        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1200, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = Path(tmp_path_factory.mktemp("cluster"))
@@ -79,8 +70,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         stack.enter_context(patch.dict(os.environ, {f"POOLBENCH_{name}": str(file) for name, file in tls.items()}))
         places = {"POOLBENCH_STATE": str(folder / "state"), "POOLBENCH_BROKER": url}
         environment = {**os.environ, **places, "POOLBENCH_HTTP_PORT": str(free_port())}
-        up = _command("up", environment)
-        stack.callback(_command, "down", environment)
+        up = local.command("up", environment)
+        stack.callback(local.command, "down", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         assert redis_server.PASSWORD not in up.stdout
         with patch.dict(os.environ, environment):
@@ -153,7 +144,7 @@ def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
 
 
 def test_status_names_every_service_and_no_password(running: Running) -> None:
-    status = _command("status", running.environment)
+    status = local.command("status", running.environment)
     assert status.returncode == 0
     assert status.stdout.count("RUNNING") == 6  # the console is none of the five
     assert redis_server.PASSWORD not in status.stdout

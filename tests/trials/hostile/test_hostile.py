@@ -36,12 +36,9 @@ def test_the_first_2000_requests_have_every_class_every_verb_and_every_abuse() -
     [
         (422, b'{"error": {}}', True, ""),
         (200, b'{"text": "NaN", "x": 1}', False, ""),
-        (500, b"{}", False, "answered 500"),
         (503, b"{}", False, "answered 503"),
         (400, b"Traceback (most recent call last)", True, "traceback"),
-        (200, b"{}", True, "accepted"),
         (200, b'{"x": [NaN]}', False, "NaN or Infinity"),
-        (0, b"", False, "no answer"),
     ],
 )
 def test_answers_are_judged(status: int, body: bytes, refused: bool, finding: str) -> None:
