@@ -1,10 +1,9 @@
 """`python -m tests.client`: install the client from dist/ for another Python, measure it, and test it there.
 
 The newest Python other than ours is used, from PATH, pyenv or uv; without one, nothing is tested, and that is said.
-Its packages come from pip's own sources, at their newest versions, as users get them. `--folder` keeps the environment.
+Its packages come from pip's own sources, at their newest versions, as users get them.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -44,16 +43,10 @@ VERIFIES = "tests/system/driver/test_sharing.py::test_a_client_verifies_a_bundle
 
 def main() -> int:
     """Install and test; return 0 if everything passed, or if this Python is the only one."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", help="interpreter to use; default: the newest other one that is found")
-    parser.add_argument("--folder", type=Path, help="where the environment goes; default: a temporary folder")
-    arguments = parser.parse_args()
-    python = arguments.python or next(other_pythons(), None)
+    python = next(other_pythons(), None)
     if python is None:
         print("skipped: no other Python from 3.11 to 3.14 is on PATH, in pyenv or in uv")
         return 0
-    if arguments.folder is not None:
-        return check(python, arguments.folder)
     with tempfile.TemporaryDirectory() as folder:
         return check(python, Path(folder, "venv"))
 

@@ -4,7 +4,6 @@ Each clone is installed without pip's configuration and without link folders, so
 table in Markdown. About 25 minutes and 8 GB of disk for each Python; by hand, before a release.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -37,25 +36,20 @@ class Trial:
 
 def main() -> int:
     """Try each Python; return 1 if a step failed on one of them."""
-    names = [".".join(map(str, version)) for version in SUPPORTED]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pythons", nargs="*", default=names, help="such as 3.12; default: all that are found")
-    parser.add_argument("--steps", nargs="*", choices=STEPS, default=STEPS)
-    parser.add_argument("--scratch", type=Path, help="folder of the clones; by default temporary")
-    options = parser.parse_args()
     trials = []
-    for name in options.pythons:
+    for version in SUPPORTED:
+        name = ".".join(map(str, version))
         if (python := find_python(f"python{name}")) is None:
             print(f"skipped: no Python {name} on this machine")
             continue
-        with tempfile.TemporaryDirectory(dir=options.scratch, prefix=f"poolbench-{name}-") as folder:
-            trials.append(attempt(Path(folder, "poolbench"), name, python, options.steps))
+        with tempfile.TemporaryDirectory(prefix=f"poolbench-{name}-") as folder:
+            trials.append(attempt(Path(folder, "poolbench"), name, python))
     print("| Python | PyTorch | GB | install | demo | test |\n|---|---|---|---|---|---|")
     print("\n".join(trial.row for trial in trials))
     return int(any("failed" in value for trial in trials for value in trial.seconds.values()))
 
 
-def attempt(clone: Path, name: str, python: str, steps: list[str]) -> Trial:
+def attempt(clone: Path, name: str, python: str) -> Trial:
     """Clone this checkout's last commit, and run the steps in it until one fails."""
     trial = Trial(name)
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True)
@@ -63,7 +57,7 @@ def attempt(clone: Path, name: str, python: str, steps: list[str]) -> Trial:
     environment |= {"PIP_CONFIG_FILE": os.devnull}
     environment |= {key: os.environ[key] for key in ("PIP_CERT", "PIP_INDEX_URL") if key in os.environ}
     try:
-        for step in steps:
+        for step in STEPS:
             print(f"== Python {name}: make {step}", flush=True)
             began = time.monotonic()
             command = ["make", "--no-print-directory", step, f"PYTHON={python}"]

@@ -4,16 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pages import REPOSITORY
 
 from poolbench.contracts.tables import vector_matrix
 
-BENCH = REPOSITORY / "bench"
-
 
 @pytest.fixture
-def size(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCH))
+def size() -> Any:
     from extraction.inputs import TINY
     from extraction.memory import Size
 
@@ -38,8 +34,7 @@ def test_the_reference_pools_the_same_vectors(size: Any) -> None:
                     np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5, err_msg=request.id)
 
 
-def test_peaks_are_compared_with_and_without_what_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
+def test_peaks_are_compared_with_and_without_what_was_there_before() -> None:
     from extraction.memory import Peak, summary
 
     memory = summary({"plain": Peak(100, 150), "ours": Peak(100, 160)})

@@ -16,27 +16,12 @@ from tests.servers import redis as redis_server
 
 pytestmark = pytest.mark.lane(name="benches")
 
-RELEASE = (pytest.mark.lane(name="benches"),)
-ON_CPU = ("--device", "cpu")
-#: Benchmarks that are started here: their arguments, and marks of the test.
-STARTED: dict[str, tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = {
-    "ce": ((), RELEASE),
-    "corpus": ((), RELEASE),
-    "coverage": ((), RELEASE),
-    "extract": ((), RELEASE),
-    "find": ((), RELEASE),
-    "gpu_extract": (ON_CPU, RELEASE),
-    "gpu_probe": (ON_CPU, RELEASE),
-    "gpu_steer": (ON_CPU, RELEASE),
-    "holmes": ((), RELEASE),
-    "pilots": ((), RELEASE),
-    "probe": ((), RELEASE),
-    "queue": ((), redis_server.NEEDED),
-    "scale": ((), RELEASE),
-    "scale_check": ((), (*RELEASE, *redis_server.NEEDED)),
-    "soak_steer": ((), RELEASE),
-    "steer": ((), RELEASE),
+#: Benchmarks that are started here.
+STARTED = {
+    *("ce", "corpus", "coverage", "extract", "find", "gpu_extract", "gpu_probe", "gpu_steer", "holmes", "pilots"),
+    *("probe", "queue", "scale", "scale_check", "soak_steer", "steer"),
 }
+ON_REDIS = {"queue", "scale_check"}
 #: Benchmarks that a test elsewhere starts, on servers that it has anyway.
 ELSEWHERE = {
     "adhoc": "tests/system/clusters/test_end_to_end.py",
@@ -45,13 +30,15 @@ ELSEWHERE = {
     "served_steer": "tests/system/clusters/test_end_to_end.py",
     "store": "bench/tests/test_store.py",
 }
-GPU = [name for name in STARTED if name.startswith("gpu_")]
+GPU = sorted(name for name in STARTED if name.startswith("gpu_"))
 NOT_IN_BENCH = {"adhoc", "scale_check", "served_steer", *GPU}  # in none of the runs of `make bench`
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, (_, marks) in STARTED.items()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=redis_server.NEEDED if name in ON_REDIS else ()) for name in sorted(STARTED)]
+)
 def test_a_benchmark_writes_its_ratios(name: str, tmp_path: Path) -> None:
-    report = smallest(name, tmp_path, *STARTED[name][0])
+    report = smallest(name, tmp_path, *(("--device", "cpu") if name in GPU else ()))
     globals().get(f"check_{name}", lambda _: None)(report)
 
 
@@ -94,7 +81,6 @@ def check_steer(report: dict[str, Any]) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("name", GPU)
 def test_a_gpu_benchmark_refuses_a_machine_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
     monkeypatch.setattr(sys, "argv", [name, "--smallest"])
     with pytest.raises(SystemExit, match=r"^PyTorch finds no GPU here: .*--device cpu$"):
         importlib.import_module(name).main()
@@ -103,7 +89,7 @@ def test_a_gpu_benchmark_refuses_a_machine_without_one(name: str, monkeypatch: p
 def test_every_benchmark_has_ratios_and_a_test() -> None:
     scripts = {file for file in tracked(":(glob)bench/*.py") if file.stem not in SHARED}
     assert {script(name) for name in RATIOS} == scripts, "bench/ratios.py lists the ratios of every benchmark"
-    assert STARTED.keys() | ELSEWHERE.keys() == RATIOS.keys(), "STARTED or ELSEWHERE names a test of every benchmark"
+    assert STARTED | ELSEWHERE.keys() == RATIOS.keys(), "STARTED or ELSEWHERE names a test of every benchmark"
     for name, file in ELSEWHERE.items():
         assert f'smallest("{name}"' in (REPOSITORY / file).read_text(), f"{file} does not start {name}"
 

@@ -4,15 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pages import REPOSITORY
 from tests.servers.redis import BROKERS, broker
-
-BENCH = REPOSITORY / "bench"
-
-
-@pytest.fixture(autouse=True)
-def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
 
 
 def test_simulated_time_passes_in_order_and_at_once() -> None:

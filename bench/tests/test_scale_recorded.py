@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.pages import REPOSITORY
 from typer.testing import CliRunner
 
 from poolbench.contracts.tasks import Task
@@ -21,7 +20,6 @@ from poolbench_driver.stages.stage import Plan
 from poolbench_pooler.service import create
 
 SMALL = {"preset": "demo", "strategies": ["L1_pos_filtered"], "limit": 60}
-BENCH = REPOSITORY / "bench"
 
 
 def annotations(plan: Plan) -> list[Task]:
@@ -60,9 +58,7 @@ def rate(store: str, tmp_path: Path) -> float:
     return float(sum(each["wall_s"] for each in made) / sum(each["work"]["amount"] for each in made))
 
 
-def test_a_dry_run_and_a_simulation_take_the_times_of_a_recorded_run(
-    rate: float, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_and_a_simulation_take_the_times_of_a_recorded_run(rate: float, store: str) -> None:
     options = ["--concepts", "hedging", "--strategies", "L1_pos_filtered", "--limit", "60", "--dry-run"]
     done = CliRunner().invoke(app, ["run", "--preset", "demo", "--gpus", "1", "--display", "json", *options])
     stages = {stage["kind"]: stage for stage in json.loads(done.stdout)["estimate"]["stages"]}
@@ -73,7 +69,6 @@ def test_a_dry_run_and_a_simulation_take_the_times_of_a_recorded_run(
     assert found["hours"]["expected"] == pytest.approx(rate * passages(plan, left) / 3600, rel=1e-3)
     assert stages["extractor.extract"]["hours"] is None
 
-    monkeypatch.syspath_prepend(str(BENCH))
     import scale
     from scaling.plans import VARIATION, card_plan, times_of
 

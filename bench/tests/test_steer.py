@@ -5,14 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.pages import REPOSITORY
-
-BENCH = REPOSITORY / "bench"
-
-
-@pytest.fixture(autouse=True)
-def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
 
 
 @pytest.mark.parametrize("num_settings", [1, 8, 64, 256])

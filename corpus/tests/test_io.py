@@ -34,6 +34,8 @@ def test_a_corpus_survives_writing_and_reading(corpus: Path) -> None:
     read = read_concept(corpus, "causation")
     assert read.schema == PASSAGES
     assert by_id(read) == by_id(planted())
+    manifest = read_manifest(corpus)
+    assert manifest == MANIFEST and manifest.partition_version == PARTITION_VERSION
 
 
 def test_the_layout_is_the_published_one(corpus: Path) -> None:
@@ -43,12 +45,6 @@ def test_the_layout_is_the_published_one(corpus: Path) -> None:
     record = json.loads((corpus / "causation/train_pos.jsonl").read_text().splitlines()[0])
     published = {"id", "text", "label", "domain", "token_count", "matched_pair_id", "split"}
     assert published | {"doc_id", "source", "licence", "revision", "signal"} == set(record)
-
-
-def test_the_manifest_names_tokenizer_revision_and_partition(corpus: Path) -> None:
-    manifest = read_manifest(corpus)
-    assert manifest == MANIFEST
-    assert manifest.partition_version == PARTITION_VERSION
 
 
 def test_rewriting_a_corpus_removes_files_that_it_no_longer_has(corpus: Path) -> None:

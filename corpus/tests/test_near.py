@@ -46,13 +46,6 @@ def test_the_pairs_are_those_of_all_comparisons(texts: list[str], share: float) 
     assert as_mapping(texts, share) == compared(texts, share)
 
 
-def test_matched_pairs_of_a_planted_corpus_are_found_with_their_shares() -> None:
-    texts = build_planted("contrast", seed=0, num_train=80, num_test=0, num_scorer=0)["text"].to_pylist()
-    found = as_mapping(texts)
-    assert found == compared(texts)
-    assert len(found) > 20
-
-
 def test_a_large_cluster_is_a_chain() -> None:
     copies = ["one two three four five six seven eight nine"] * (3 * FREQUENT)
     pairs, shares = near_duplicates(copies)

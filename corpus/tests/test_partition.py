@@ -63,12 +63,6 @@ def test_treebanks_never_enter_concept_corpora_or_the_language_model() -> None:
         assert {split_of(f"{source}/{number}") for number in range(200)} == {"annotator"}
 
 
-def test_text_that_is_not_permissive_never_trains_the_language_model() -> None:
-    share_alike = ("wikitext2_test", "freedombox_manual", "politeness", "debian_handbook")
-    doubtful = ("movie_reviews", "goemotions")
-    assert all(SOURCE_SHARES[source].lm == 0 for source in share_alike + doubtful)
-
-
 def test_an_unknown_source_is_refused_with_the_nearest() -> None:
     with pytest.raises(CorpusError, match="unknown source 'novel'; did you mean novels"):
         split_of("novel/austen")

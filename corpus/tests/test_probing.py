@@ -399,15 +399,6 @@ def bags(name: str) -> dict[str, Counter[str]]:
     return dict(counts)
 
 
-def test_fifteen_sets_cover_all_types() -> None:
-    assert len(PLANTED) == 15
-    assert Counter(each.type for each in PLANTED).keys() == {
-        "syntax", "morphology", "semantics", "reasoning", "discourse",
-    }  # fmt: skip
-    assert {each.input for each in PLANTED} == {"text", "text_pair", "span", "span_pieces", "span_pair"}
-    assert [each.id for each in PLANTED if each.task == "values"] == ["planted-depth"]
-
-
 @pytest.mark.parametrize("definition", PLANTED, ids=lambda each: each.id)
 def test_set_is_sound(definition: ProbingSet) -> None:
     data = SETS.read(definition)

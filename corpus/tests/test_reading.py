@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -291,18 +290,6 @@ def test_lists_are_no_names() -> None:
 )
 def test_minus_one_is_missing_beside_classes_from_zero(labels: list[str], missing: bool) -> None:
     assert marks_missing(labels) == missing
-
-
-def test_a_data_frame_is_read_as_it_was_whatever_it_is_saved_as(tmp_path: Path) -> None:
-    """A column of whole numbers with a missing one is written with points."""
-    frame = pd.DataFrame({"text": TEXTS, "id": [1, 2, None]})
-    frame.to_parquet(tmp_path / "a.parquet")
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
-    frame.to_json(tmp_path / "a.json", orient="records")
-    for name in ("a.parquet", "a.jsonl", "a.json"):
-        assert [text.id for text in read_texts(tmp_path / name)] == ["1", "2", ""], name
-    assert [text.id for text in read_texts(tmp_path / "a.csv")] == ["1.0", "2.0", ""]
 
 
 @pytest.mark.parametrize("label", [None, math.nan, "", "nan"])

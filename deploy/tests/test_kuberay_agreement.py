@@ -98,15 +98,6 @@ def test_images_are_those_that_the_dockerfile_builds(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_worker_group_for_each_service(overlay: str) -> None:
-    expected = {name: {name: "1"} for name in SERVICES}
-    if GPUS[overlay]:
-        shared = ("extractor", "scorer", "steerer")
-        expected = {name: {name: "1"} for name in SERVICES if name not in shared} | {"gpu": dict.fromkeys(shared, "1")}
-    assert {name: group["resources"] for name, group in groups(overlay).items()} == expected
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_variables_are_those_of_the_compose_file(overlay: str, secrets: dict[str, dict[str, str]]) -> None:
     names = {name: name for name in SERVICES if name in pod_templates(overlay)} | {"driver": "driver", "head": "head"}
     for component, in_compose in names.items():

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 from tests.poison import QUEUE, echo
+from tests.servers import clocks
 from tests.servers import redis as redis_server
 from tests.servers.consuming import consuming
 from tests.waiting import wait_until
@@ -21,7 +22,7 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import MAX_RETRIES
 from poolbench.storage import Artifacts, open_store
 
-CLOCKS = ("3600", "-3600")
+CLOCKS = (3600, -3600)
 #: Each delivery goes to either of two consumers, so some retries reach the one with the other clock.
 AWAY = [echo(number, "prober.away") for number in range(6)]
 
@@ -41,7 +42,7 @@ class Running:
 
     def require_consumers(self) -> None:
         """Fail with the logs if a consumer has ended."""
-        logs = "".join((self.root / f"{clock}.log").read_text()[-2000:] for clock in CLOCKS)
+        logs = "".join((self.root / f"{seconds}.log").read_text()[-2000:] for seconds in CLOCKS)
         assert all(consumer.poll() is None for consumer in self.consumers), logs
 
 
@@ -50,10 +51,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One consumer whose clock is an hour ahead, and one whose clock is an hour behind."""
     root = Path(tmp_path_factory.mktemp("clocks"))
     with redis_server.serve(root) as url, ExitStack() as stack:
-        shifted = ("tests.servers.shifted",)
-        logs = {clock: root / f"{clock}.log" for clock in CLOCKS}
-        started = [consuming(url, root / "store", log, *shifted, clock) for clock, log in logs.items()]
-        yield Running(url, root, [stack.enter_context(consumer) for consumer in started])
+        library, consumers = clocks.build(root), []
+        for seconds in CLOCKS:
+            clock = clocks.clock(library, root / f"clock{seconds}")
+            clock.jump(seconds)
+            consumer = consuming(url, root / "store", root / f"{seconds}.log", **clock.environment)
+            consumers.append(stack.enter_context(consumer))
+        yield Running(url, root, consumers)
 
 
 def test_a_retry_is_delivered_whatever_the_clocks_say(running: Running) -> None:

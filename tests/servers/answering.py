@@ -1,23 +1,16 @@
 """A server of JSON requests whose answers a test gives."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from tests.servers import background
 from tests.servers.quiet import Quiet
 
 #: From path and body with the key ("Authorization") to status and content; a dictionary is sent as JSON.
 Answer = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any] | str]]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing where a client leaves before the end."""
 
 
 @contextmanager
@@ -40,10 +33,8 @@ def answering(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = _Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    server = background.answering(Handler, answer)
     try:
-        yield f"http://127.0.0.1:{server.server_port}", seen
+        yield server.address, seen
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()

@@ -1,13 +1,13 @@
 """A collector of OpenTelemetry traces: OTLP over HTTP, kept in memory."""
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.servers.background import answering
 from tests.servers.quiet import Quiet
 
 
@@ -70,10 +70,7 @@ def collecting() -> Iterator[Collector]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        collector.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield collector
-        server.shutdown()
-        thread.join()
+    server = answering(Handler, collector)
+    collector.endpoint = server.address
+    yield collector
+    server.stop()

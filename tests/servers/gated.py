@@ -3,7 +3,9 @@
 import json
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from deploy.local import head
@@ -16,13 +18,24 @@ NUM_RUNNING = 2
 
 
 def main() -> None:
-    """Starts everything, prints where it is, and ends it."""
+    """Start everything, and end it with stdin."""
+    options = {"module": "tests.servers.exploding", "max_ongoing_requests": NUM_RUNNING}
+    keep_up("prober", places, **options)
+
+
+def places(cluster: Cluster) -> dict[str, str]:
+    """Return where its test finds metrics, messages and logs."""
+    logs = f"{cluster.ray_temp}/session_latest/logs"
+    return {"metrics": cluster.metrics, "broker": cluster.broker, "logs": logs}
+
+
+def keep_up(service: str, describe: Callable[[Cluster], dict[str, str]], **options: Any) -> None:
+    """Start a cluster with one service, print where it is, and end it when stdin is closed."""
     cluster = start(Path(sys.argv[1]))
     try:
-        _deploy(cluster.http)
-        found = {"http": cluster.http, "token": Path(cluster.token_file).read_text(), "metrics": cluster.metrics}
-        found |= {"broker": cluster.broker, "logs": f"{cluster.ray_temp}/session_latest/logs"}
-        print(json.dumps(found), flush=True)
+        _deploy(cluster.http, service, options)
+        reached = {"http": cluster.http, "token": Path(cluster.token_file).read_text()}
+        print(json.dumps(reached | describe(cluster)), flush=True)
         sys.stdin.read()
     except BaseException:
         traceback.print_exc()  # now: this process ends with its Ray
@@ -46,15 +59,14 @@ def start(state: Path, attempts: int = 3) -> Cluster:
     return cluster
 
 
-def _deploy(http: str) -> None:
+def _deploy(http: str, service: str, options: dict[str, Any]) -> None:
     from ray import serve
 
     from poolbench.runtime.serve import build_app
 
     address = urlsplit(http)
     serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
-    options = {"module": "tests.servers.exploding", "max_ongoing_requests": NUM_RUNNING}
-    serve.run(build_app("prober", **options), name="prober", route_prefix="/prober")
+    serve.run(build_app(service, **options), name=service, route_prefix=f"/{service}")
 
 
 if __name__ == "__main__":

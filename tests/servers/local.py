@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,21 +15,22 @@ WRONG = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1
 LONG_S = 1200  # a guard against hanging
 
 
+def command(verb: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of the local cluster, such as `up`."""
+    program = [sys.executable, "-m", "deploy.local.cluster", verb]
+    return subprocess.run(
+        program, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=LONG_S, check=False
+    )
+
+
 @contextmanager
 def cluster(state: Path) -> Iterator[Path]:
     """Start a cluster with a state folder of its own, on a free port; yield the folder, and stop the cluster."""
     own = {"POOLBENCH_STATE": str(state), "POOLBENCH_HTTP_PORT": str(free_port())}
     environment = {**os.environ, **own, **WRONG, "HF_HUB_CACHE": str(state.with_name("hub"))}
-
-    def call(command: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-m", "deploy.local.cluster", command]
-        return subprocess.run(
-            program, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=LONG_S, check=False
-        )
-
     try:
-        up = call("up")
+        up = command("up", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         yield state
     finally:
-        call("down")
+        command("down", environment)

@@ -1,7 +1,6 @@
 """A Redis server with a password, on a free port, in a folder of its own."""
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from deploy.local.state import free_port
 from tests.servers.authority import Certificate
 from tests.waiting import wait_until
 
@@ -48,7 +48,7 @@ def command(folder: Path, address: str, port: int, options: Mapping[str, object]
 @contextmanager
 def serve(folder: Path, files: Certificate | None = None, options: Mapping[str, object] | None = None) -> Iterator[str]:
     """Runs a server, with a certificate one that speaks TLS only; yields its address."""
-    port = _free_port()
+    port = free_port()
     options = dict(options or {})
     if files is not None:
         places = {"tls-cert-file": files.cert, "tls-key-file": files.key, "tls-ca-cert-file": files.authority}
@@ -72,9 +72,3 @@ def _wait(url: str, tls: dict[str, str]) -> None:
             return False
 
     wait_until(answers)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

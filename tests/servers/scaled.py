@@ -1,16 +1,11 @@
 """`python -m tests.servers.scaled STATE`: a Ray with a service that scales to zero, until stdin is closed."""
 
-import json
-import sys
 import time
-import traceback
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
-from deploy.local import head
-from tests.servers.gated import start
+from deploy.local.state import Cluster
+from tests.servers.gated import keep_up
 
 from poolbench.contracts.tasks import Task
 from poolbench.worker.service import Handler
@@ -50,30 +45,15 @@ def create() -> Napper:
     return Napper()
 
 
+def places(cluster: Cluster) -> dict[str, str]:
+    """Return where its test finds the messages and what tasks commit."""
+    return {"store": cluster.store, "broker": cluster.broker}
+
+
 def main() -> None:
-    """Starts everything, prints where it is, and ends it."""
-    cluster = start(Path(sys.argv[1]))
-    try:
-        _deploy(cluster.http)
-        places = {"http": cluster.http, "token": Path(cluster.token_file).read_text()}
-        print(json.dumps(places | {"store": cluster.store, "broker": cluster.broker}), flush=True)
-        sys.stdin.read()
-    except BaseException:
-        traceback.print_exc()  # now: this process ends with its Ray
-        raise
-    finally:
-        head.stop(cluster, print)
-
-
-def _deploy(http: str) -> None:
-    from ray import serve
-
-    from poolbench.runtime.serve import build_app
-
-    address = urlsplit(http)
-    serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
+    """Start everything, and end it with stdin."""
     scaling = {"num_replicas": 0, "max_replicas": 1, "idle_s": IDLE_S, "finish_s": 120}
-    serve.run(build_app("scorer", module="tests.servers.scaled", **scaling), name="scorer", route_prefix="/scorer")
+    keep_up("scorer", places, module="tests.servers.scaled", **scaling)
 
 
 if __name__ == "__main__":

@@ -122,15 +122,6 @@ def test_the_tests_of_each_module_are_found_by_its_path(package: Package) -> Non
     assert not (wrong := untested(package)), "\n".join(wrong)
 
 
-def test_what_lies_elsewhere_is_named() -> None:
-    """The check itself, on a package whose tests lie in the folder of another one."""
-    wrong = Package("shared/src/poolbench/statistics", "corpus/tests/probing")
-    assert any("probing/test_readers.py" in line for line in misplaced(wrong))
-    assert any(
-        "ranks.py has no tests; they belong into corpus/tests/probing/test_ranks.py" in line for line in untested(wrong)
-    )
-
-
 def test_tests_of_several_packages_are_in_three_folders() -> None:
     """Beside the support of all tests there are `tests/system` and `tests/trials`."""
     stray = [

@@ -3,26 +3,12 @@
 from pathlib import Path
 
 import pytest
+from shared.tests.machine.test_gpu import GIB, Device
 
 from poolbench.config import resolve_model
-from poolbench.machine.gpu import DeviceMemory, SharedGpu
+from poolbench.machine.gpu import SharedGpu
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine.launch import fitted, needed_bytes
-
-GIB = 2**30
-TOTAL = 80 * GIB
-
-
-class Device:
-    """A device whose memory a test sets, and which notes when it was measured."""
-
-    def __init__(self, free_gib: float) -> None:
-        self.free_gib = free_gib
-        self.measured = 0
-
-    def __call__(self) -> DeviceMemory:
-        self.measured += 1
-        return DeviceMemory(TOTAL, int(self.free_gib * GIB))
 
 
 def test_the_needs_of_an_engine_and_its_settings(tmp_path: Path) -> None:

@@ -94,13 +94,6 @@ def test_without_kubectl_one_line_says_so(tmp_path: Path, capfd: pytest.CaptureF
 
 
 @needs_kubectl
-def test_without_a_context_kubectl_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    done = called(capfd, "up", KUBECONFIG="/nowhere")
-    assert done.returncode == Exit.USAGE and done.stdout.count("\n") == 1
-    assert "current-context is not set" in done.stderr and "its message is above" in done.stdout
-
-
-@needs_kubectl
 def test_up_applies_namespace_secrets_and_objects_in_this_order_and_waits(client: Client) -> None:
     done = client.run("--overlay", "gpu-4", "up", **S3)
     assert done.returncode == Exit.DONE, done.stdout + done.stderr

@@ -1,28 +1,11 @@
 """The n-gram baselines: hand computations, normalisation, and a plain implementation beside it."""
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from recipes.demo_lm import ngrams
 
-
-def load(name: str) -> ModuleType:
-    """A module of the recipe, whose files are scripts."""
-    path = Path(__file__).resolve().parents[1] / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"demo_lm_{name}", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-ngrams = load("ngrams")
 VOCABULARY = 7
 TEXT = np.random.default_rng(0).choice(VOCABULARY, 400, p=[0.3, 0.25, 0.2, 0.1, 0.08, 0.05, 0.02])
 

@@ -21,23 +21,21 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 import yaml
 from bench.tests.benches import smallest
 from deploy.local.head import exposed
 from deploy.local.state import Cluster, load
 from driver.tests.console.conftest import chromium
+from services.scorer.tests.conftest import save_tiny_bert
 from tests.examples import install_example
 from tests.figures import Rows, assert_same, rows_of
 from tests.pages import REPOSITORY
 from tests.ports import unnamed
+from tests.servers import local
 from tests.servers.hub import serving
-from tests.servers.local import WRONG
 from tests.servers.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.io import CorpusManifest, write_corpus
@@ -75,15 +73,12 @@ class Running:
     @property
     def environment(self) -> dict[str, str]:
         own = {"POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
-        return {**os.environ, **own, **WRONG, "HF_HUB_CACHE": str(self.output.with_name("hub"))}
+        return {**os.environ, **own, **local.WRONG, "HF_HUB_CACHE": str(self.output.with_name("hub"))}
 
     @property
     def settings(self) -> ClusterSettings:
         with patch.dict(os.environ, self.environment):
             return ClusterSettings.load()
-
-    def cluster(self, command: str) -> subprocess.CompletedProcess[str]:
-        return self.call([sys.executable, "-m", "deploy.local.cluster", command], LONG_S)
 
     def driver(self, *arguments: str, timeout_s: float = LONG_S) -> subprocess.CompletedProcess[str]:
         return self.call([str(DRIVER), *arguments], timeout_s)
@@ -154,7 +149,7 @@ def first(running: Running) -> str:
 
 
 def test_a_second_cluster_up_is_a_no_op(running: Running) -> None:
-    again = running.cluster("up")
+    again = local.command("up", running.environment)
     assert again.returncode == 0
     assert "already up" in again.stdout
 
@@ -293,30 +288,6 @@ def test_trained_autoencoders_separate_stories_better_than_random_directions(run
     assert "<mark>" in (output / "latest" / "report" / "index.html").read_text()
 
 
-def test_nonsense_of_the_steerers_own_endpoint_is_counted(running: Running, tmp_path: Path) -> None:
-    """The demo model writes no stories, and has no chat template."""
-    endpoint = [
-        "--endpoint",
-        f"{running.settings.http_address}/steerer/v1",
-        "--model",
-        "demo",
-        "--key-env",
-        "STORY_KEY",
-    ]
-    make = [str(DRIVER), "stories", "make", "winter", *endpoint]
-    key = {"STORY_KEY": running.settings.token}
-    done = running.call([*make, "--completions", "--max-tokens", "60"], LONG_S, tmp_path, **key)
-    counted = yaml.safe_load((tmp_path / "stories/made.made.yaml").read_text())
-    assert done.returncode in (0, 1) and counted["pairs"] + len(counted["failed"]) == 3, done.stderr
-    assert set(counted["answers"]) <= {"no tags", "wrong tags", "empty text", "equal stories", "ok"}
-    chats = running.call([*make, "--name", "chats"], LONG_S, tmp_path, **key)
-    counted = yaml.safe_load((tmp_path / "stories/chats.made.yaml").read_text())
-    assert chats.returncode == 1 and counted["answers"] == {"refused": 3}
-    assert "this model has no chat template" in chats.stderr
-    wrong = running.call(make, LONG_S, tmp_path, STORY_KEY="wrong")
-    assert wrong.returncode == 1 and "answered 401: it does not accept the key" in wrong.stderr
-
-
 def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:
     """After a run, so that vLLM's engine and every worker is there."""
     cluster = load(running.state)
@@ -446,11 +417,8 @@ def published_corpus(folder: Path) -> Path:
 
 def published_classifiers(folder: Path) -> Path:
     """Small BERT classifiers with random weights, in the layout of the published ones."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     for seed, name in enumerate(PUBLISHED):
-        torch.manual_seed(seed)
-        BertForSequenceClassification(BertConfig(**sizes, initializer_range=0.5)).save_pretrained(folder / name)
-        AutoTokenizer.from_pretrained(str(find_base("minilm").folder)).save_pretrained(folder / name)
+        save_tiny_bert(folder / name, seed=seed, initializer_range=0.5)
     return folder
 
 
@@ -512,7 +480,7 @@ def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Runni
         assert cluster is not None
         for process in cluster.processes():
             process.kill()
-        return running.cluster("up")
+        return local.command("up", running.environment)
 
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(strike)

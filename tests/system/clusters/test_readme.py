@@ -18,11 +18,9 @@ import typer
 import yaml
 from driver.tests.console.conftest import SCREENS, check_reading, chromium, opening
 from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks, tracked, typed_commands
-from typer.exceptions import TyperException
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, resolve_layers, resolve_model
-from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import select_strategies
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
@@ -102,12 +100,6 @@ def num_blocks(model: str) -> int:
     return int(json.loads(Path(resolve_model(model).source, "config.json").read_text())["num_hidden_layers"])
 
 
-@pytest.mark.parametrize("wrong", ["runs", "run --presets demo", "corpus make x", "import activations F --nam acts"])
-def test_unknown_subcommands_and_flags_are_found(wrong: str) -> None:
-    with pytest.raises((AssertionError, TyperException), match=r"No such (command|option)"):
-        parse(driver(), wrong.split())
-
-
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_driver_commands_have_their_flags_and_name_what_exists(page: Path) -> None:
     """Subcommands and flags; concepts, strategies, models and layers, but for those of imported models of the user."""
@@ -116,21 +108,6 @@ def test_driver_commands_have_their_flags_and_name_what_exists(page: Path) -> No
             options = parse(driver(), arguments)
             if arguments[0] != "import":
                 refuse_unknown(options)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "run --concepts contrats",
-        "run --strategies card,W2_last",
-        "run --set layers=20,31",
-        "steer a --edit a.npy:6:1",
-        "run --model demo,llama-3.1-8b --layers 6",
-    ],
-)
-def test_examples_that_cannot_work_are_found(wrong: str) -> None:
-    with pytest.raises(PoolbenchError):
-        refuse_unknown(parse(driver(), wrong.split()))
 
 
 def test_configurations_of_the_page_on_runs_are_valid() -> None:

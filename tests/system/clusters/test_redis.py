@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +13,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 from deploy.local.state import Cluster, free_port, load
-from tests.pages import REPOSITORY
+from tests.servers import local
 from tests.servers import redis as redis_server
 from tests.servers.authority import issue
 from tests.waiting import PATIENCE_S, wait_until
@@ -61,13 +59,6 @@ class Running:
         return found
 
 
-def _command(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deploy.local.cluster", name]
-    return subprocess.run(
-        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1200, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = Path(tmp_path_factory.mktemp("cluster"))
@@ -79,8 +70,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         stack.enter_context(patch.dict(os.environ, {f"POOLBENCH_{name}": str(file) for name, file in tls.items()}))
         places = {"POOLBENCH_STATE": str(folder / "state"), "POOLBENCH_BROKER": url}
         environment = {**os.environ, **places, "POOLBENCH_HTTP_PORT": str(free_port())}
-        up = _command("up", environment)
-        stack.callback(_command, "down", environment)
+        up = local.command("up", environment)
+        stack.callback(local.command, "down", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         assert redis_server.PASSWORD not in up.stdout
         with patch.dict(os.environ, environment):
@@ -140,15 +131,12 @@ def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Runni
     assert producer["task_id"] == task.task_id and producer["wall_s"] > 0
 
 
-@pytest.mark.lane(name="brokers")
 def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
     task = _annotate(_write_passages(running, f"{PASSAGES_KEY}.killed", 900), "killed")
-    (replica,) = [
-        process for process in running.cluster.processes() if "ServeReplica:pooler" in " ".join(process.cmdline())
-    ]
+    (replica,) = _pids(running, "pooler")
     running.queue.send(task)
     wait_until(lambda: running.leases.alive(task.task_id))
-    os.kill(replica.pid, signal.SIGKILL)  # long before it can be done
+    os.kill(replica, signal.SIGKILL)  # long before it can be done
     wait_until(lambda: not running.leases.alive(task.task_id))
     assert not _done(running, task)
     running.queue.send(task)
@@ -156,22 +144,10 @@ def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
 
 
 def test_status_names_every_service_and_no_password(running: Running) -> None:
-    status = _command("status", running.environment)
+    status = local.command("status", running.environment)
     assert status.returncode == 0
     assert status.stdout.count("RUNNING") == 6  # the console is none of the five
     assert redis_server.PASSWORD not in status.stdout
-
-
-def test_ray_refuses_a_wrong_token(running: Running) -> None:
-    # Without the first of these Ray would look for the cluster at the address of the machine.
-    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    wrong = {**running.environment, **loopback, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
-    program = f"import ray; ray.init(address={running.cluster.ray_address!r}, log_to_driver=False)"
-    tried = subprocess.run(
-        [sys.executable, "-c", program], env=wrong, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert tried.returncode != 0
-    assert "token" in tried.stderr.lower()
 
 
 def _pids(running: Running, service: str) -> set[int]:
@@ -193,12 +169,7 @@ def test_running_replicas_find_a_concept_that_is_added_after_they_started(runnin
         unknown = client.post("/scorer/train", json=train)
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_concept")
         before = _pids(running, "scorer")
-        wrong = {**concept, "positives": {"name": "p.csv", "content": "text\nhello\n<p>hello</p>\n"}}
-        refused = client.post("/pooler/concepts", json=wrong)
-        assert refused.status_code == 400 and "p.csv, line 3: 'text' holds HTML" in refused.text
         assert client.post("/pooler/concepts", json=concept, headers={"Authorization": "Bearer x"}).status_code == 401
-        large = {**concept, "positives": {"name": "p.csv", "content": "x" * 10_000_001}}
-        assert client.post("/pooler/concepts", json=large).status_code == 413
         assert client.get("/pooler/concepts").json() == {"concepts": []}
         added = client.post("/pooler/concepts", json=concept)
         assert added.json()["registered"], added.text

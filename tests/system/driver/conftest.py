@@ -1,8 +1,41 @@
-"""The fixtures of the driver's own tests, for tests of the driver beside a service."""
+"""The fixtures of the driver's own tests, and its commands beside a service, for tests of the driver with a service."""
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from driver.tests import conftest as of_driver
+from tests.servers.services import TOKEN, cluster_environment
+
+from poolbench_driver.cli import main
 
 bench, complete = of_driver.bench, of_driver.complete
 quicker = of_driver.quicker
 driver, environment = of_driver.driver, of_driver.environment
 steered, steered_in = of_driver.steered, of_driver.steered_in
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Run a command of the driver in this process, where a traceback fails the test: exit code, stdout and stderr.
+
+    The services are those at `address`, a fixture of the module. The command runs in the folder of the test.
+    """
+    for name, value in cluster_environment(address, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["poolbench-driver", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert TOKEN not in out + err
+        return int(ended.value.code or 0), out, err
+
+    return run

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of, texts_of
+from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import written
 from driver.tests.suites import test_ce_bench as base
 from driver.tests.suites.test_ce_bench import (
@@ -48,7 +48,6 @@ from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import tokens_of
 from poolbench_driver.records import RunFolder
-from poolbench_driver.records.record import encode_keys
 from poolbench_driver.report import page_of, write_report
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
@@ -188,16 +187,6 @@ def test_features_are_listed_by_subject_and_subjects_by_feature(
     assert "calm (high, z " in str(table)
 
 
-def test_a_run_of_an_earlier_version_has_a_page_without_features(
-    run: Callable[..., RunFolder], saes: Path, stories: str, driver: Any, environment: dict[str, str]
-) -> None:
-    folder = run(plan_of(saes / "one", stories=stories))
-    folder.file("features.parquet").unlink()
-    assert "features" not in {part.anchor for part in page_of(folder).parts}
-    done = driver(environment, "features", folder.id, "--output", str(folder.path.parent))
-    assert done.returncode == 2 and "has no features.parquet yet; `poolbench-driver run` finishes it" in done.stderr
-
-
 def test_the_page_names_the_best_its_limits_and_a_subject(
     run: Callable[..., RunFolder], saes: Path, stories: str
 ) -> None:
@@ -328,21 +317,6 @@ def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, 
     assert "<mark>&lt;i&gt;&lt;u&gt;" in page
 
 
-def test_a_run_is_exported_and_its_card_says_that_it_shows_stories(
-    run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path, driver: Any, environment: dict[str, str]
-) -> None:
-    folder = run(plan_of(saes / "one", stories=stories))
-    folder.write_state("done")
-    write_report(folder)
-    folder.write_manifest(config_hash=folder.config().config_hash())
-    open_store(str(tmp_path / "store")).put(f"runs/{folder.id}/keys.json.gz", encode_keys([]))
-    where = ("--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"))
-    ended = driver(environment, "export", "run", "latest", *where)
-    assert ended.returncode == 0, ended.stderr
-    card = (tmp_path / "out/README.md").read_text("utf-8")
-    assert "the suite ce-bench" in card and "the examples that the report shows" in card
-
-
 def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:
     file = put_stories(tmp_path / "own.jsonl", [pair("calm", row) for row in range(3)])
     made = plan_of(saes / "one", stories=file)
@@ -359,28 +333,21 @@ def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], 
     assert any("only the subject" in text for text in problems)
 
 
-def test_a_failed_comparison_is_a_row_with_its_reason(run: Callable[..., RunFolder], saes: Path, stories: str) -> None:
-    folder = run(plan_of(saes / "one", stories=stories), without=CONTRAST.kind)
-    row = figures(folder)["one", "ce.interpretability"]
-    assert (row["value"], row["status"], row["reason"]) == (None, Status.FAILED, "the worker was lost")
-    assert "the worker was lost" in write_report(folder).read_text("utf-8")
-
-
-def test_the_board_has_the_loss_that_is_recovered_and_dense_features(
-    run: Callable[..., RunFolder], saes: Path, stories: str
+@pytest.mark.parametrize(
+    ("kind", "metric", "other"),
+    [
+        (CONTRAST.kind, "ce.interpretability", "ce.loss_recovered"),
+        (RECOVERED.kind, "ce.loss_recovered", "ce.interpretability"),
+    ],
+)
+def test_a_failed_task_is_a_row_with_its_reason_and_the_others_stay(
+    run: Callable[..., RunFolder], saes: Path, stories: str, kind: str, metric: str, other: str
 ) -> None:
-    folder = run(plan_of(saes / "one", stories=stories))
-    cells = cells_of(page_of(folder).board)
-    found = {name: (row["loss recovered"], row["dense"]) for name, row in cells.items()}
-    assert found == {"one": ("0.750", "0.125"), "coordinates 3": ("0.750", "0.125"), "one random": ("", "0.125")}
-
-
-def test_a_failed_loss_is_a_reason_and_the_scores_stay(run: Callable[..., RunFolder], saes: Path, stories: str) -> None:
-    folder = run(plan_of(saes / "one", stories=stories), without=RECOVERED.kind)
-    found = figures(folder)
-    row = found["one", "ce.loss_recovered"]
+    folder = run(plan_of(saes / "one", stories=stories), without=kind)
+    row = figures(folder)["one", metric]
     assert (row["value"], row["status"], row["reason"]) == (None, Status.FAILED, "the worker was lost")
-    assert found["one", "ce.interpretability"]["value"] is not None and ("one", "ce.dense_share") not in found
+    assert figures(folder)["one", other]["value"] is not None
+    assert "the worker was lost" in write_report(folder).read_text("utf-8")
 
 
 def test_runs_on_the_same_stories_share_a_board(
@@ -423,24 +390,6 @@ def test_only_the_seed_may_differ(run: Callable[..., RunFolder], stories: str, t
     seeded = [found[name][0] for name in ("a", "tokens", "layer", "k3", "k4")]
     assert len(set(seeded)) == 5 and None not in seeded
     assert {found[name] for name in ("none", "word", "truth")} == {(None, None)}
-
-
-def test_the_page_and_the_leaderboard_show_a_family(
-    run: Callable[..., RunFolder], stories: str, tmp_path: Path
-) -> None:
-    """Weights are random and features made by hand are those of every seed, so the deviation is 0."""
-    for number, name in enumerate(("own", "own-s1", "other")):
-        put_sae(tmp_path / "saes" / name, number, **(_metadata(number) if name != "other" else {}))
-    folder = run(plan_of(tmp_path / "saes", stories=stories))
-    page = page_of(folder)
-    score = next(
-        row["value"]
-        for row in folder.read_table("results").to_pylist()
-        if (row["entrant"], row["metric"]) == ("own", "ce.interpretability")
-    )
-    (table,) = tables_of(*part_of(page, "seeds").blocks)
-    assert texts_of(table)[0][:3] == ["own", "0, 1", f"{score:.3f} ± 0.000 ({score:.3f} to {score:.3f})"]
-    assert not any(ONE_TRAINING in problem.text for problem in page.problems)
 
 
 def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_path: Path) -> None:

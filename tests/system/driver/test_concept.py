@@ -219,11 +219,6 @@ class Adding:
         assert error.startswith("error: ") and "\n" not in error and len(error) < 3000
         return error
 
-    def register(self) -> None:
-        named = self._files("p.jsonl", "n.jsonl")
-        done = self._driver(self._environment, "concept", "add", "mine", *named)
-        assert done.returncode == 0, done.stderr
-
     def stored(self) -> list[str]:
         return sorted(info.path for info in open_store(self._environment["POOLBENCH_STORE"]).list(""))
 
@@ -242,11 +237,6 @@ def adding(driver: Driver, environment: dict[str, str], tmp_path: Path) -> Addin
     [
         ("latin.jsonl", GOOD + '{"text": "café"}\n'.encode("latin-1"), "not UTF-8 in line 61, byte 14"),
         ("mixed.jsonl", GOOD + b'{"text": "a"}\r\n{"text": "b"}\r{"body": "c"}\n', "line 63: no 'text'"),
-        ("empty.jsonl", GOOD + b'{"text": ""}\n', "line 61: 'text' is empty"),
-        ("empty.csv", b"text,domain\none,a\n  ,b\n", "line 3: 'text' is empty"),
-        ("html.jsonl", GOOD + b'{"text": "<div>one</div>"}\n', "line 61: 'text' holds HTML"),
-        ("void.jsonl", b"", "has no texts"),
-        ("array.jsonl", b'[{"text": "a"}]\n', "line 1: a list"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_line(adding: Adding, name: str, content: bytes, said: str) -> None:
@@ -262,21 +252,9 @@ def test_pairs_need_both_columns(adding: Adding) -> None:
     assert f"{path}, line 2: no 'negative'; the record has positive, other" in adding.add("--pairs", path)
 
 
-def test_positives_equal_to_negatives_are_named_in_both_files(adding: Adding) -> None:
-    error = adding.add(negatives="p.jsonl")
-    assert error.count(f"{adding.folder / 'p.jsonl'}, line 1") == 2 and "have the same text" in error
-
-
-def test_a_taken_name_is_refused_for_own_and_built_in_concepts(adding: Adding) -> None:
-    adding.register()
-    assert "the store has a concept mine already" in adding.add("--seed", "1")
-    assert "hedging is built in" in adding.add(name="hedging")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--neighbours", "hedgin,narrative"), "unknown concept 'hedgin'; did you mean hedging"),
         (("--neighbours", "mine,hedging"), "name two different concepts"),
         (("--neighbours", "hedging,narrative,contrast"), "neighbours: "),
         (("--rewriter", "hedges"), "give either `rewriter` or `negatives`"),
@@ -297,15 +275,12 @@ ALIASES = "a: &a [x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"id: mine\ncolour: red\n", "colour: "),
         (b"- id\n", "expected a mapping of settings"),
         (b"id: [\n", "mine.yaml"),
         (b"id: caf\xe9\n", "utf-8"),
         (ALIASES.encode(), "aliases included"),
         (b"[" * 5000, "mine.yaml"),
         (b"x" * 1_000_001, "at most 1,000,000 characters"),
-        (b"id: mine\npositives: none.jsonl\nnegatives: n.jsonl\n", "none.jsonl: no such file"),
-        (b"id: mine\npositives: .\n", "Is a directory"),
     ],
 )
 def test_a_wrong_yaml_file_is_one_line(adding: Adding, content: bytes, said: str) -> None:

@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
 from tests.pages import REPOSITORY
-from tests.servers.services import TOKEN, cluster_environment, serving
+from tests.servers.services import TOKEN, serving
+from tests.system.driver.conftest import Command
 from tests.waiting import PATIENCE_S
 
 import poolbench_driver as pb
 from poolbench.contracts.tables import vector_matrix
 from poolbench.worker.service import load_service
-from poolbench_driver.cli import main
 from poolbench_driver.cli.tables import print_shaded
 from poolbench_driver.cluster.services import TokenRefusedError
 from poolbench_driver.contract.page import Passage
@@ -44,40 +42,14 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def environment(address: str, tmp_path: Path) -> dict[str, str]:
-    return os.environ | cluster_environment(address, tmp_path)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Driver = Callable[..., Ended]
-
-
-@pytest.fixture
-def embed(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Driver:
-    """Runs the command in a folder that holds texts.jsonl; in this process, where a traceback fails the test."""
+def embed(command: Command, tmp_path: Path) -> Command:
+    """Runs `embed` on texts.jsonl."""
     write_jsonl(tmp_path / "texts.jsonl", TEXTS)
-    monkeypatch.chdir(tmp_path)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
 
-    def run(output: str, *arguments: str, source: str = "texts.jsonl") -> Ended:
-        command = ["poolbench-driver", "embed", "--input", source, "--output", output, *arguments]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert TOKEN not in told.out + told.err and not list(tmp_path.glob(".*.part"))
-        return Ended(int(ended.value.code or 0), told.out, told.err)
+    def run(output: str, *arguments: str) -> tuple[int, str, str]:
+        done = command("embed", "--input", "texts.jsonl", "--output", output, *arguments)
+        assert not list(tmp_path.glob(".*.part"))
+        return done
 
     return run
 
@@ -86,16 +58,15 @@ def write_jsonl(file: Path, texts: list[str]) -> None:
     file.write_text("".join(json.dumps({"id": f"p{n}", "text": text}) + "\n" for n, text in enumerate(texts)), "utf-8")
 
 
-def test_three_formats_carry_the_same(embed: Driver, tmp_path: Path) -> None:
+def test_three_formats_carry_the_same(embed: Command, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "texts.jsonl", [TEXTS[0], "", *TEXTS[1:], "much too long " * 600])
     with (tmp_path / "texts.jsonl").open("a") as stream:
         stream.write('\n{"text": "half \\ud800 a pair"}\n')
     for name in ("v.npy", "v.parquet", "v.safetensors"):
-        done = embed(name, "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3")
-        assert done.returncode == 1, done.stderr
-        assert "4 vectors of width 256; 3 of 7 texts failed" in done.stdout
+        code, out, err = embed(name, "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3")
+        assert code == 1 and "4 vectors of width 256; 3 of 7 texts failed" in out, err
         for expected in ("line 2: failed: the text is empty", "line 6: failed:", "the window is", "line 8: failed:"):
-            assert expected in done.stderr
+            assert expected in err
     plain = np.load(tmp_path / "v.npy")
     table = pq.read_table(tmp_path / "v.parquet")
     assert plain.shape == (7, 256) and plain.dtype == np.float32
@@ -115,21 +86,9 @@ def test_three_formats_carry_the_same(embed: Driver, tmp_path: Path) -> None:
         assert json.loads(kept.metadata()["ids"]) == table["id"].to_pylist()
 
 
-def test_batches_and_padding_change_nothing(embed: Driver, tmp_path: Path) -> None:
-    many = [f"{text} {number}" for number in range(30) for text in TEXTS]  # more than one request
-    write_jsonl(tmp_path / "many.jsonl", many)
-    write_jsonl(tmp_path / "turned.jsonl", many[::-1])
-    assert embed("usual.npy", source="many.jsonl").returncode == 0
-    assert embed("left.npy", "--batch-size", "7", "--padding-side", "left", source="many.jsonl").returncode == 0
-    assert embed("turned.npy", "--batch-size", "100", source="turned.jsonl").returncode == 0
-    usual = np.load(tmp_path / "usual.npy")
-    for other in (np.load(tmp_path / "left.npy"), np.load(tmp_path / "turned.npy")[::-1]):
-        assert np.abs(other - usual).max() <= 1e-5 * np.abs(usual).max()
-
-
-def test_linguistic_strategies_are_annotated_first(embed: Driver, tmp_path: Path) -> None:
-    done = embed("l1.parquet", "--strategy", "L1_pos_filtered")
-    assert done.returncode == 0, done.stderr
+def test_linguistic_strategies_are_annotated_first(embed: Command, tmp_path: Path) -> None:
+    code, _, err = embed("l1.parquet", "--strategy", "L1_pos_filtered")
+    assert code == 0, err
     table = pq.read_table(tmp_path / "l1.parquet")
     assert table["applied"].to_pylist()[0] and table["token_share"].to_pylist()[0] < 1
     assert table.schema.metadata[b"annotator"] == b"annotator"
@@ -140,53 +99,41 @@ def test_linguistic_strategies_are_annotated_first(embed: Driver, tmp_path: Path
     kept = {name.decode() for name in table.schema.metadata} - {"ARROW:schema"}
     assert set(re.findall(r"`(\w+)`", metadata.partition("\n\n")[0])) == kept
     (tmp_path / "idf.txt").write_text("the rain\nthe sun\nthe boats\n")
-    done = embed("l5.parquet", "--strategy", "L5_keyword", "--idf-texts", "idf.txt")
-    assert done.returncode == 0 and "document frequencies (L5): 3 texts of idf.txt" in done.stderr
+    code, _, err = embed("l5.parquet", "--strategy", "L5_keyword", "--idf-texts", "idf.txt")
+    assert code == 0 and "document frequencies (L5): 3 texts of idf.txt" in err
     notes = pq.read_schema(tmp_path / "l5.parquet").metadata
     assert notes[b"idf_source"] == b"3 texts of idf.txt"
-
-
-def test_a_text_that_no_service_takes_is_one_row(embed: Driver, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "huge.jsonl", [TEXTS[0], "a" * 1_000_001, TEXTS[1]])
-    done = embed("huge.npy", "--strategy", "L1_pos_filtered", source="huge.jsonl")
-    assert done.returncode == 1 and "line 2: failed: 1000001 characters" in done.stderr
-    assert "2 vectors of" in done.stdout
-    assert np.isnan(np.load(tmp_path / "huge.npy")).any(axis=1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(
     ("output", "arguments", "expected"),
     [
         ("v.csv", (), "allowed: .npy, .parquet, .safetensors"),
-        ("v", (), "allowed: .npy, .parquet, .safetensors"),
         ("nowhere/v.npy", (), "its folder does not exist"),
         ("v.npy", ("--strategy", "A1_meen"), "did you mean A1_mean"),
-        ("v.npy", ("--strategy", "W2_last_k", "--params", "j=3"), "allowed: k"),
         ("v.npy", ("--strategy", "W2_last_k", "--params", "k"), "write k=4"),
-        ("v.npy", ("--strategy", "W2_last_k", "--params", "{k: 3}"), "write k=4"),
         ("v.npy", ("--strategy", "S3_iti_probe"), "is supervised"),
         ("v.npy", ("--layer", "99"), "blocks 0..5"),
-        ("v.npy", ("--model", "dmeo"), "did you mean demo"),
         ("v.npy", ("--padding-side", "middle"), "left, right"),
         ("v.npy", ("--batch-size", "0"), "batch-size"),
         ("v.npy", ("--idf-texts", "texts.jsonl"), "reads no annotations"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_file(
-    embed: Driver, tmp_path: Path, output: str, arguments: tuple[str, ...], expected: str
+    embed: Command, tmp_path: Path, output: str, arguments: tuple[str, ...], expected: str
 ) -> None:
-    done = embed(output, *arguments)
-    assert done.returncode == 2 and expected in done.stderr
+    code, _, err = embed(output, *arguments)
+    assert code == 2 and expected in err
     assert not (tmp_path / output).exists()
 
 
-def test_an_interrupt_leaves_what_was_there(environment: dict[str, str], embed: Driver, tmp_path: Path) -> None:
-    assert embed("v.npy").returncode == 0
+def test_an_interrupt_leaves_what_was_there(embed: Command, tmp_path: Path) -> None:
+    assert embed("v.npy")[0] == 0
     before = (tmp_path / "v.npy").read_bytes()
     write_jsonl(tmp_path / "many.jsonl", ["The boats will leave. " * 10 + str(n) for n in range(4_000)])
     call = [sys.executable, "-m", "poolbench_driver.cli", "embed", "--input", "many.jsonl", "--output", "v.npy"]
     command = ["env", "--default-signal=INT", *call]  # a shell's background jobs ignore SIGINT, and children inherit
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         running.stderr.readline()  # the bar's label: the first request is on its way
         time.sleep(0.5)
@@ -196,46 +143,8 @@ def test_an_interrupt_leaves_what_was_there(environment: dict[str, str], embed: 
     assert (tmp_path / "v.npy").read_bytes() == before and not list(tmp_path.glob(".*.part"))
 
 
-def explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Ended:
-    monkeypatch.setattr(sys, "argv", ["poolbench-driver", "explain", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    captured = capsys.readouterr()
-    return Ended(int(ended.value.code or 0), captured.out, captured.err)
-
-
-@pytest.mark.parametrize("strategy", ["A2_max", "L1_pos_filtered"])
-def test_the_tokens_of_a_text_are_explained_along_a_direction(
-    embed: Driver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strategy: str
-) -> None:
-    direction = np.random.default_rng(0).normal(size=256)
-    np.save(tmp_path / "direction.npy", direction)
-    options = ("--strategy", strategy, "--layer", "2")
-    embed("vectors.npy", *options)
-    shown = explained(capsys, monkeypatch, TEXTS[0], *options, "--direction", "direction.npy")
-    projection = np.load(tmp_path / "vectors.npy")[0] @ direction
-    found = re.search(r"projection ([+-][\d.]+), the sum of the contributions", shown.stdout)
-    assert shown.returncode == 0 and found and float(found[1]) == pytest.approx(projection, abs=1e-3)
-    assert "contribution" in shown.stdout and f"{strategy} at layer 2" in shown.stdout
-    answer = json.loads(explained(capsys, monkeypatch, TEXTS[0], *options, "--json").stdout)
-    weights = [token["weight"] for token in answer["texts"][0]["tokens"]]
-    assert sum(weights) == pytest.approx(1, abs=1e-5)
-
-
-def test_what_cannot_be_explained_is_one_line(
-    embed: Driver, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    np.save(tmp_path / "short.npy", np.ones(3))
-    wrong = explained(capsys, monkeypatch, TEXTS[0], "--direction", "short.npy")
-    assert wrong.returncode == 2 and "direction has 3 numbers; the model's states have 256" in wrong.stderr
-    empty = explained(capsys, monkeypatch, "")
-    assert empty.returncode == 1 and "no real token" in empty.stderr
-
-
-def test_python_embeds_and_explains_as_the_commands_do(
-    embed: Driver, address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert embed("v.npy", "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3").returncode == 0
+def test_python_embeds_and_explains_as_the_commands_do(embed: Command, command: Command, tmp_path: Path) -> None:
+    assert embed("v.npy", "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3")[0] == 0
     cluster = pb.connect()
     vectors = cluster.embed([*TEXTS, ""], strategy="W2_last_k", params={"k": 2}, layer=3)
     np.testing.assert_array_equal(np.asarray(vectors)[:-1], np.load(tmp_path / "v.npy"))
@@ -247,7 +156,8 @@ def test_python_embeds_and_explains_as_the_commands_do(
     direction = np.random.default_rng(0).normal(size=256)
     np.save(tmp_path / "direction.npy", direction)
     options = ("--layer", "2", "--direction", "direction.npy", "--json")
-    by_command = json.loads(explained(capsys, monkeypatch, TEXTS[0], *options).stdout)
+    by_command = json.loads(command("explain", TEXTS[0], *options)[1])
+    assert "the sum of the contributions" in command("explain", TEXTS[0], *options[:-1])[1]
     markup = "<b>It</b> rained."
     for along in (direction, list(direction), tmp_path / "direction.npy"):
         by_call = cluster.explain(TEXTS[0], layer=2, direction=along)
@@ -266,7 +176,7 @@ def test_python_embeds_and_explains_as_the_commands_do(
     np.testing.assert_array_equal(awaited.vectors, cluster.embed(TEXTS, layer=3).vectors)
 
 
-def test_python_connects_with_its_address_and_token(embed: Driver, address: str) -> None:
+def test_python_connects_with_its_address_and_token(command: Command, address: str) -> None:
     assert repr(pb.connect(address + "/", TOKEN)) == f"Cluster({address!r})"
     with pytest.raises(TokenRefusedError, match=r"connect\(\) differs from the cluster's"):
         pb.connect(address, "wrong")  # although another token is known here

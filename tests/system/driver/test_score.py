@@ -3,20 +3,18 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from tests.servers.services import cluster_environment, serving
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from services.scorer.tests.conftest import save_tiny_bert
+from tests.servers.services import serving
+from tests.system.driver.conftest import Command
 
-from poolbench.model_folders.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import record_gate
 from poolbench_driver.api.cluster import Cluster
-from poolbench_driver.cli import main
 from poolbench_scorer.service import ScorerService
 
 TEXTS = ["It rained, although the sun shone.", "Two.", "The boats left, but not before noon."]
@@ -26,12 +24,8 @@ TEXTS = ["It rained, although the sun shone.", "Two.", "The boats left, but not 
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as scorers are published: a random BERT a concept."""
     folder = tmp_path_factory.mktemp("published")
-    tokenizer = AutoTokenizer.from_pretrained(str(find_base("minilm").folder))
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     for seed, concept in enumerate(("contrast", "hedging")):
-        torch.manual_seed(seed)
-        BertForSequenceClassification(BertConfig(**sizes)).save_pretrained(folder / concept)
-        tokenizer.save_pretrained(folder / concept)
+        save_tiny_bert(folder / concept, seed=seed)
     return folder
 
 
@@ -47,29 +41,15 @@ def address(store: Path) -> Iterator[str]:
         yield address
 
 
-Driver = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def driver(
-    address: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Driver:
-    """Runs a command in this process, where a traceback fails the test: code, stdout, stderr."""
-    for name, value in cluster_environment(address, tmp_path, store).items():
-        monkeypatch.setenv(name, value)
+def driver(command: Command, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs commands on the store of the scorer."""
+    monkeypatch.setenv("POOLBENCH_STORE", str(store))
     (tmp_path / "state").mkdir()  # as of a local cluster: there the driver lists the folders that its user names
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["poolbench-driver", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return run
+    return command
 
 
-def test_a_published_folder_is_imported_and_scores(driver: Driver, published: Path, tmp_path: Path) -> None:
+def test_a_published_folder_is_imported_and_scores(driver: Command, published: Path, tmp_path: Path) -> None:
     code, _, err = driver("import", "scorers", str(published))
     assert code == 1 and err.count("state which one means") == 2 and "LABEL_0 (0), LABEL_1 (1)" in err
     code, out, err = driver("import", "scorers", str(published), "--positive-label", "LABEL_1")
@@ -97,7 +77,7 @@ def test_a_published_folder_is_imported_and_scores(driver: Driver, published: Pa
     assert "gate" not in out and by_line["scorers"][0]["gate"] is None, "no run judged it"
 
 
-def test_a_scorer_whose_gate_failed_says_so_and_why(driver: Driver, published: Path, store: Path) -> None:
+def test_a_scorer_whose_gate_failed_says_so_and_why(driver: Command, published: Path, store: Path) -> None:
     driver("import", "scorers", str(published), "--concepts", "contrast", "--positive-label", "1")
     (one,) = json.loads(driver("score", TEXTS[0], "--scorer", "contrast", "--json")[1])["scorers"]
     why = "part a: lower bound 0.438 of the AUROC misses 0.75"
@@ -112,7 +92,7 @@ def test_a_scorer_whose_gate_failed_says_so_and_why(driver: Driver, published: P
     assert why in scores._repr_html_()
 
 
-def test_more_texts_than_a_request_takes_come_back_in_order(driver: Driver, published: Path, tmp_path: Path) -> None:
+def test_more_texts_than_a_request_takes_come_back_in_order(driver: Command, published: Path, tmp_path: Path) -> None:
     driver("import", "scorers", str(published), "--concepts", "contrast", "--positive-label", "1")
     (tmp_path / "many.txt").write_text("\n".join(TEXTS[index % 3] for index in range(450)))
     code, out, _ = driver("score", "--input", "many.txt", "--scorer", "contrast", "--json")
@@ -125,24 +105,21 @@ def test_more_texts_than_a_request_takes_come_back_in_order(driver: Driver, publ
     ("arguments", "code", "expected"),
     [
         (("score", "a"), 2, "no --scorer"),
-        (("score", "--scorer", "contrast"), 2, "one of the two"),
         (("score", "a", "--input", "x.txt", "--scorer", "contrast"), 2, "one of the two"),
         (("score", "a", " ", "--scorer", "contrast"), 2, "text 2 is empty"),
         (("score", "--input", "none.txt", "--scorer", "contrast"), 2, "none.txt"),
         (("score", "a", "--scorer", "contrst"), 2, "did you mean contrast"),
         (("score", "a", "--scorer", "narrative"), 2, "this store has no scorer 'narrative'"),
-        (("score", "a", "--scorer", "toxicity"), 2, "this store has no scorer 'toxicity'"),
         (("import", "scorers", "someone/somewhere"), 2, "--concepts"),
-        (("import", "scorers", "someone/somewhere", "--concepts", "contrst"), 2, "did you mean contrast"),
         (("import", "scorers", ".", "--concepts", "toxicity"), 1, "sensitive"),
     ],
 )
-def test_mistakes_are_one_line(driver: Driver, arguments: tuple[str, ...], code: int, expected: str) -> None:
+def test_mistakes_are_one_line(driver: Command, arguments: tuple[str, ...], code: int, expected: str) -> None:
     ended, out, err = driver(*arguments)
     assert ended == code and expected in out + err
 
 
-def test_who_watches_is_asked_for_the_label(driver: Driver, published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_watches_is_asked_for_the_label(driver: Command, published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

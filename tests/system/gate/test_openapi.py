@@ -8,17 +8,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-import torch
+from services.scorer.tests.conftest import save_tiny_bert
 from tests.servers.conformance import AUTHORIZATION, answer, document, examples, violations
 from tests.servers.services import serving
 from tests.waiting import PATIENCE_S
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 import poolbench_extractor.service
 import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.library import Library
-from poolbench.model_folders.bases import find_base
 from poolbench.queue import Broker, TaskQueue
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
@@ -51,12 +49,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random classifier."""
-    folder = tmp_path_factory.mktemp("published")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertForSequenceClassification(BertConfig(**sizes)).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(str(find_base("minilm").folder)).save_pretrained(folder)
-    return folder
+    return save_tiny_bert(tmp_path_factory.mktemp("published"))
 
 
 @pytest.fixture(scope="module")

@@ -190,12 +190,6 @@ def test_every_draw_is_listed_once_with_the_groups_that_it_keeps() -> None:
     assert listed - found == set(), "listed, and no longer in the code"
 
 
-def test_calls_that_draw_are_found() -> None:
-    code = "def f(rng):\n    class C:\n        def g(self):\n            self.choice()\n            rng.shuffle([])\n"
-    assert list(_places(ast.parse(code), "")) == ["f.C.g"]
-    assert list(_places(ast.parse("x = group_weights(1, 2, 3)\ny = split(4)"), "")) == [""]
-
-
 Grouped = Callable[[np.ndarray, np.ndarray], np.ndarray]
 DIVISIONS: dict[str, Grouped] = {
     "folds": lambda groups, codes: grouped_folds(groups, codes, 5, 0),

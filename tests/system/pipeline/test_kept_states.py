@@ -119,10 +119,6 @@ def test_added_strategies_never_touch_the_model_and_agree_with_it(
         assert gaps.max() <= 1e-5, (split, strategy, layer, gaps.max())
 
 
-def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
-    assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
-
-
 @pytest.mark.parametrize(
     "strategy",
     [pytest.param("X1_learned_query", marks=pytest.mark.lane(name="simulations")), "R1_mean_score", "R2_max_score"],
@@ -138,14 +134,6 @@ def test_what_is_learned_of_tokens_needs_no_more_than_the_states(kept: Runner, s
     directions = kept.artifacts.read_table(plan.probes.concepts["contrast"].directions[strategy, 4])
     vector = vector_matrix(directions["vector"])[directions["direction_id"].to_pylist().index("C1")]
     assert vector.shape == (plan.scope.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
-
-
-def test_naming_a_learned_query_keeps_the_states(handlers: dict[str, Any], tmp_path: Path) -> None:
-    runner = Runner(tmp_path, handlers)
-    done = runner.carry_out(
-        runner.plan(["X1_learned_query"], layers=[4], budget={**BUDGET, "num_train": 20, "num_test": 10})
-    )
-    assert done == {"pooler.annotate": 2, "extractor.extract": 2, "prober.probe": 1}
 
 
 def states_in(artifacts: Artifacts, keys: Iterable[str]) -> dict[str, list[Any]]:
@@ -229,18 +217,6 @@ def test_d1_of_imported_activations_is_that_of_the_model(kept: Runner, published
     for row in measured:
         if row["metric"] == "d1.auroc":
             assert found["A1_mean", row["layer"]]["value"] == pytest.approx(row["value"], abs=1e-6)
-
-
-def test_an_import_without_code_in_it_needs_no_trust(
-    kept: Runner, published: tuple[Path, Path], tmp_path: Path
-) -> None:
-    corpus, files = published
-    (tmp_path / "contrast").mkdir()
-    for file in (files / "contrast").glob("*.npy"):
-        np.save(tmp_path / "contrast" / file.name, np.load(file, allow_pickle=True).item()[4])
-    importer = Importer(kept.artifacts, tmp_path, corpus, ActivationReader((4,)), bos=True, say=lambda _: None)
-    plain = importer.run("plain", ["contrast"])
-    assert plain.layers == [4]
 
 
 NAME = "planted-number"

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -145,18 +144,3 @@ def test_a_vector_of_a_file_steers(site: str, opened: Any, unit_vectors: np.ndar
     page.get_by_label("its layer").fill("3")
     texts = generate(page)
     assert texts[0] != texts[1] and "6 of 6 positions changed" in page.locator("section.text").last.inner_text()
-
-
-@pytest.mark.parametrize(
-    ("steering", "said"),
-    [
-        ({"concept": "contrast", "strength": 1e30}, "less than or equal to"),
-        ({"concept": "contrast", "strength": 1e7}, "not finite or beyond"),
-        ({"concept": "nothing", "strength": 1}, "no run has a direction of nothing"),
-        ({"vector_id": "gone", "layer": 1, "strength": 1}, "is not registered"),
-    ],
-)
-def test_what_the_steerer_refuses_is_said(site: str, steering: dict[str, Any], said: str) -> None:
-    body = {"prompt": "The river", "steering": steering}
-    answer = httpx.post(f"{site}/api/playground/text", headers={"Origin": site}, json=body, timeout=60)
-    assert answer.status_code in (400, 404) and said in answer.json()["error"]["message"]

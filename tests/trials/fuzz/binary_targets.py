@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from safetensors.numpy import save
 from tests.trials.fuzz.mutate import mutated, mutated_header
-from tests.trials.fuzz.target import Target
+from tests.trials.fuzz.worker import Target
 from tests.trials.hostile.values import PICKLE
 
 from poolbench.contracts import tables

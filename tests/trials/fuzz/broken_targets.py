@@ -9,7 +9,7 @@ import random
 import time
 from pathlib import Path
 
-from tests.trials.fuzz.target import Target
+from tests.trials.fuzz.worker import Target
 from tests.trials.hostile.values import PICKLE
 
 

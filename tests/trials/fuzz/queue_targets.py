@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.poison import POISON, QUEUE, echo
 from tests.trials.fuzz.mutate import mutated, mutated_json
-from tests.trials.fuzz.target import Target
+from tests.trials.fuzz.worker import Target
 
 from poolbench.errors import InputError
 from poolbench.queue import Broker

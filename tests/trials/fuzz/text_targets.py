@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trials.fuzz.mutate import forged, hostile_name, mutated, mutated_json
-from tests.trials.fuzz.target import Target
+from tests.trials.fuzz.worker import Target
 from tests.trials.hostile.values import encode
 
 from poolbench.contracts.tasks import Task

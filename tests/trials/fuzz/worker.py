@@ -3,21 +3,49 @@
 import importlib
 import json
 import os
+import random
 import resource
 import shutil
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.trials.fuzz.guard import CANARY, SECRETS, Guard
-from tests.trials.fuzz.target import Target, case_rng
+
+from poolbench.errors import PoolbenchError
 
 #: Memory that cases may take beyond what the process has when it begins, so that no file can fill the machine.
 _MEMORY_BYTES = 2 << 30
 _WARM_CASES = 3
 #: File with the target and the number of the case that is read; before the first and after the last, there is none.
 PROGRESS, NO_CASE = "progress", (-1, -1)
+Make = Callable[[random.Random], bytes]
+Read = Callable[[bytes, Path], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of message or file.
+
+    Attributes:
+        name: What is read.
+        make: Makes the bytes of a case.
+        read: Puts the bytes where the project reads them, in a folder of the case's own, and reads them.
+        allowed: Exceptions that the readers announce. Others would be a traceback.
+    """
+
+    name: str
+    make: Make
+    read: Read
+    allowed: tuple[type[Exception], ...] = (PoolbenchError,)
+
+
+def case_rng(seed: int, target: str, number: int) -> random.Random:
+    """Return the random numbers of one case."""
+    return random.Random(f"{seed}/{target}/{number}")
 
 
 def load_targets(modules: list[str]) -> list[Target]:

@@ -1,9 +1,11 @@
 """`python -m tests.trials.hostile`: the trial from start to end; `make test-hostile` calls it."""
 
 import asyncio
+import itertools
+import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -13,13 +15,21 @@ from tests.trials.hostile.control import Control, train_scorer
 from tests.trials.hostile.generate import Generator, documents_of
 from tests.trials.hostile.health import watched
 from tests.trials.hostile.report import GROWTH_LIMIT, Report
-from tests.trials.hostile.requests_phase import send_all
-from tests.trials.hostile.settings import Settings
-from tests.trials.hostile.warm import fill
+from tests.trials.hostile.send import Sender, Sent, Settings, send, send_all
 
 from poolbench.errors import PoolbenchError
 
 _CONSOLE = Console(width=150)
+#: Filling the caches that grow to a bound, so that memory that grows after it is a leak.
+_TEXTS_AT_ONCE = 32
+_WORDS = ("report", "rain", "although", "harbour", "sun", "because", "night", "ships", "came", "quiet", "never", "left")
+#: Requests of another seed, of every kind: whatever they make a process load once is loaded before the count.
+_HOSTILE = 500
+_OTHERS = 10**6
+_NUM_WORDS = 400
+#: A batch that adds less than this share finds the caches full already: 2,000 requests then add less than 2 %.
+_FULL = 0.005
+_MOST_BATCHES = 8
 
 
 class Trial:
@@ -44,10 +54,10 @@ class Trial:
     def requests(self, control: Control) -> None:
         """Send hostile requests beside honest ones."""
         before = self.target.processes()
-        with watched(self.target.http) as pulse:
+        with watched(self.target.http) as beats:
             sent = asyncio.run(send_all(self.target.http, self.generator, control, self.settings))
         self.report.add_requests(sent)
-        self.report.add_health(pulse, sent)
+        self.report.add_health(beats, sent)
         self.report.add_control(control, sent)
         self.report.add_processes(before, self.target.settled(total(before) * (1 + GROWTH_LIMIT)))
 
@@ -64,6 +74,36 @@ class Trial:
         headers = {"Authorization": f"Bearer {self.target.token}"}
         answer = httpx.get(f"{self.target.http}{path}", headers=headers, timeout=60)
         return answer.json() if answer.is_success else {}
+
+
+async def fill(target: Target, generator: Generator) -> None:
+    """Score texts that share no beginning, and send hostile requests, until neither makes the processes grow."""
+    rng = random.Random(0)
+    headers = {"Authorization": f"Bearer {target.token}"}
+
+    async def score() -> None:
+        texts = [" ".join(rng.choices(_WORDS, k=_NUM_WORDS)) for _ in range(_TEXTS_AT_ONCE)]
+        (await client.post("/steerer/perplexity", json={"texts": texts})).raise_for_status()
+
+    async with httpx.AsyncClient(base_url=target.http, headers=headers, timeout=120) as client:
+        await _until_full(target, score)
+    numbers = itertools.count(_OTHERS)
+
+    async def attack() -> None:
+        cases = map(generator.case, itertools.islice(numbers, _HOSTILE))
+        await send(sender, generator, cases, Sent())
+
+    async with Sender(target.http) as sender:
+        await _until_full(target, attack)
+
+
+async def _until_full(target: Target, work: Callable[[], Awaitable[None]]) -> None:
+    """Repeat the work until it adds less than `_FULL` to the memory of the processes."""
+    for _ in range(_MOST_BATCHES):
+        before = total(target.processes())
+        await work()
+        if total(target.processes()) < before * (1 + _FULL):
+            return
 
 
 def main() -> int:

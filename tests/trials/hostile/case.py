@@ -43,7 +43,6 @@ class Outcome:
         status: HTTP status; 0 where no answer was wanted or none came.
         intended: Whether the client itself meant to have no answer.
         started_s, ended_s: By the monotonic clock, which all processes of a machine share.
-        note: What went wrong, as the client saw it.
         defect: Why this outcome breaks a promise; empty if it does not.
     """
 
@@ -52,7 +51,6 @@ class Outcome:
     started_s: float
     ended_s: float
     intended: bool = False
-    note: str = ""
     defect: str = ""
 
 

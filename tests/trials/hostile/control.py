@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 from tests.trials.hostile.bodies import WIDTH
-from tests.trials.hostile.send import CONTROL_SOURCE
 
+#: Hostile clients, control and health have addresses of their own.
+_SOURCE = "127.0.0.2"
 _TIMEOUT_S = 60.0
 _LOADING_S = 300.0  # models are loaded with the first question
 _PROMPTS = ["The report describes", "It rained, although", "Nobody knew that the"]
@@ -96,7 +97,7 @@ class Control:
     def _client(self, timeout_s: float = _TIMEOUT_S) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             base_url=self.address,
-            transport=httpx.AsyncHTTPTransport(local_address=CONTROL_SOURCE),
+            transport=httpx.AsyncHTTPTransport(local_address=_SOURCE),
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=timeout_s,
         )

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
@@ -34,32 +34,21 @@ class Beat:
     status: int
 
 
-@dataclass
-class Pulse:
-    """All beats of a time."""
-
-    beats: list[Beat] = field(default_factory=list)
-
-    def slowest(self) -> Beat | None:
-        """The beat that took longest."""
-        return max(self.beats, key=lambda beat: beat.wall_s, default=None)
-
-
 @contextmanager
-def watched(address: str) -> Iterator[Pulse]:
+def watched(address: str) -> Iterator[list[Beat]]:
     """Asks while the block runs; the beats are there after it."""
-    pulse = Pulse()
+    beats: list[Beat] = []
     with TemporaryDirectory(prefix="poolbench-hostile-") as folder:
         log = Path(folder) / "beats.jsonl"
         with log.open("w") as output:
             process = Popen([sys.executable, "-m", __name__, address], stdout=output, stdin=PIPE)
         try:
-            yield pulse
+            yield beats
         finally:
             process.terminate()
             process.wait()
             lines = log.read_text().splitlines()
-            pulse.beats = [Beat(**json.loads(line)) for line in lines if line.endswith("}")]
+            beats += [Beat(**json.loads(line)) for line in lines if line.endswith("}")]
 
 
 def _ask(address: str, service: str) -> int:

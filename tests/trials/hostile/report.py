@@ -12,9 +12,8 @@ from rich.table import Table
 from tests.trials.hostile.case import Outcome
 from tests.trials.hostile.cluster import MIB, Process, total
 from tests.trials.hostile.control import Control
-from tests.trials.hostile.health import Pulse
-from tests.trials.hostile.requests_phase import Sent
-from tests.trials.hostile.settings import Settings
+from tests.trials.hostile.health import Beat
+from tests.trials.hostile.send import Sent, Settings
 
 OUTPUT = Path("bench/out/hostile.json")
 #: A machine that others use too may be given longer; the promise is 1 s.
@@ -43,13 +42,12 @@ class Report:
                 again = self.settings.command(str(each.case.number))
                 self.findings.append(f"{each.case.shown}\n  {each.defect}\n  again: {again}")
 
-    def add_health(self, pulse: Pulse, sent: Sent) -> None:
+    def add_health(self, beats: list[Beat], sent: Sent) -> None:
         """The slowest answer, and answers that were no 200; requests that were under way then are named."""
-        slowest = pulse.slowest()
-        self.figures["health answers"] = len(pulse.beats)
-        self.figures["slowest health, s"] = round(slowest.wall_s, 3) if slowest else None
-        for service in sorted({beat.service for beat in pulse.beats}):
-            own = [beat for beat in pulse.beats if beat.service == service]
+        self.figures["health answers"] = len(beats)
+        self.figures["slowest health, s"] = round(max((beat.wall_s for beat in beats), default=0), 3)
+        for service in sorted({beat.service for beat in beats}):
+            own = [beat for beat in beats if beat.service == service]
             if bad := [beat for beat in own if beat.status != 200]:
                 suspects = self._suspects(sent, bad[0].started_s, bad[0].started_s + bad[0].wall_s)
                 self.findings.append(

@@ -4,14 +4,55 @@ import asyncio
 import base64
 import random
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tests.trials.hostile.case import Case
-from tests.trials.hostile.line import BUFFER, READ_S, Line
 
-_CRAWL_S = 6.0
+_READ_S, _CRAWL_S = 12.0, 6.0
+_BUFFER = 1 << 16
+
+
+@dataclass
+class Line:
+    """An open connection, and the head of the request that is to be abused."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    case: Case
+    host: str
+
+    def head(self, *further: str, length: int | None = None) -> bytes:
+        """Request line and headers; `length` is what Content-Length says."""
+        lines = [f"{self.case.method} {self.case.path} HTTP/1.1", f"Host: {self.host}"]
+        lines += [f"{name}: {value}" for name, value in self.case.headers]
+        lines += further if length is None else (*further, f"Content-Length: {length}")
+        return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
+
+    async def send(self, data: bytes) -> None:
+        """Sends, unless the other side has closed."""
+        with suppress(ConnectionError):
+            self.writer.write(data)
+            await asyncio.wait_for(self.writer.drain(), _READ_S)
+
+    async def answer(self, wait_s: float = _READ_S) -> bytes:
+        """What comes back until the other side is silent for a moment, closes, or the wait ends."""
+        received = b""
+        with suppress(TimeoutError, ConnectionError):
+            received = await asyncio.wait_for(self.reader.read(_BUFFER), wait_s)
+            while part := await asyncio.wait_for(self.reader.read(_BUFFER), 0.3):
+                received += part
+        return received
+
+    def abort(self) -> None:
+        """Leaves with a reset instead of a goodbye."""
+        raw = self.writer.get_extra_info("socket")
+        with suppress(OSError, AttributeError):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
 
 
 Abuse = Callable[[Line, random.Random], Awaitable[bytes]]
@@ -27,7 +68,7 @@ def _abuse(made: Abuse) -> Abuse:
 async def abuse(address: str, source: str, case: Case, rng: random.Random) -> bytes:
     """Carries out the abuse that a case names; returns what was answered."""
     parts = urlsplit(address)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(source, 0), limit=BUFFER)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(source, 0), limit=_BUFFER)
     line = Line(reader, writer, case, f"{parts.hostname}:{parts.port}")
     try:
         return await ABUSES[case.wire](line, rng)
@@ -208,6 +249,6 @@ async def breaks_stream(line: Line, rng: random.Random) -> bytes:
     await line.send(line.head(length=len(line.case.body)) + line.case.body)
     received = b""
     with suppress(TimeoutError, ConnectionError):
-        received = await asyncio.wait_for(line.reader.read(200), READ_S)
+        received = await asyncio.wait_for(line.reader.read(200), _READ_S)
     line.abort()
     return received

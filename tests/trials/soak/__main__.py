@@ -2,7 +2,7 @@
 
 SOAK_MINUTES (30) counts from the start of the first run, which is undisturbed; the last run may end later.
 SOAK_EVERY_S (30), SOAK_SEED (1), SOAK_STORE (`s3`, or `folder`) and SOAK_FAULTS (names with commas between them; all by
-default). Writes `soak.json` below SOAK_OUT (`bench/out`). Exits with 1 if a run gave other figures, if a committed
+default). Writes `bench/out/soak.json`. Exits with 1 if a run gave other figures, if a committed
 artifact was lost, or if a fault was not recovered from; with 3, and what hung, if it does not end in time.
 """
 
@@ -126,7 +126,7 @@ def _report(work: Work, events: list[dict[str, Any]], plan: Plan) -> int:
     findings = [*work.findings, *late]
     counts = {"runs": work.num_runs, "driver_starts": work.num_started, "faults": len(events)}
     report = {**vars(plan), **counts, "findings": findings, "driver_messages": work.messages, "events": events}
-    target = Path(os.environ.get("SOAK_OUT", "bench/out")) / "soak.json"
+    target = Path("bench/out/soak.json")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(report, indent=1))
     messages = [f"{number} x {text}" for text, number in Counter(work.messages).items()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-from types import FrameType, TracebackType
 from typing import Any
 
 _END_WITHIN_S = 180.0  # for tidying up; after that the process ends at once
@@ -31,13 +30,11 @@ class Deadline:
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
 
-    def _ring(self, number: int, frame: FrameType | Any) -> None:
+    def _ring(self, *_: Any) -> None:
         faulthandler.dump_traceback()
         if self._late:
             os._exit(3)

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from tests.servers.nodes import Nodes
-from tests.trials.soak.busy import busy
 from tests.trials.soak.faults import Fault
 from tests.trials.soak.faults.brokers import OF_MESSAGES, several_wait
+from tests.trials.soak.faults.processes import busy
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES

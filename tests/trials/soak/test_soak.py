@@ -10,7 +10,6 @@ import pytest
 from tests.servers import clocks
 from tests.trials.soak.__main__ import Plan
 from tests.trials.soak.deadline import Deadline, HungError
-from tests.trials.soak.faults import faults
 
 _TIMES = """
 import datetime, sys, threading, time
@@ -41,13 +40,6 @@ def test_a_deadline_names_what_it_waited_for() -> None:
     with pytest.raises(HungError, match="waits for the moon"), Deadline(0.05) as deadline:
         deadline.phase = "the moon"
         time.sleep(60)
-
-
-def test_every_fault_has_a_name_and_says_what_it_does() -> None:
-    for store in ("s3", "folder"):
-        known = faults(store)
-        assert all(function.__doc__ and not set(name) & {"_", ","} for name, function in known.items())
-    assert faults("s3").keys() != faults("folder").keys()
 
 
 def test_an_unknown_fault_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,33 @@
 """Processes and machines that are killed."""
 
+import json
 import random
 import time
 from collections.abc import Collection
 
 from tests.servers.nodes import HEAVY, LIGHT, Nodes
-from tests.trials.soak.busy import busy
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
+from poolbench.queue.envelope import queue_name
+from poolbench.queue.lists import keys_of
 
 AWAY_S = 5.0  # how long a part that comes back is away
 #: The workers, and what runs there.
 WORKERS = {"first": LIGHT, "second": HEAVY}
 _DRIVER = "poolbench-driver"
+
+
+def busy(nodes: Nodes) -> set[str]:
+    """Return the services whose tasks wait, or are in work, by the broker."""
+
+    def read() -> set[str]:
+        broker = nodes.broker()
+        waiting = {name for name in SERVICES if any(broker.llen(key) for key in keys_of(queue_name(name)))}
+        in_work = {json.loads(entry)[2] for entry in broker.hvals("unacked")}  # the queue of each, as kombu stores it
+        return waiting | {name for name in SERVICES if queue_name(name) in in_work}
+
+    return nodes.inside(read)
 
 
 def replica(nodes: Nodes, rng: random.Random) -> Collection[str]:
