@@ -45,6 +45,8 @@ WORKERS, SLOWER, MARGIN_S = 2, 4, 20
 #: Processes of tests begin with what takes long to import.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["torch", "transformers", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model"])
+#: Exit code of such a process, to which that of pytest is added.
+TESTS_RAN = 100
 #: A time for each changed file: Python takes bytecode of the same second and size for its own.
 _stamps = itertools.count(1_000_000_000)
 #: Mutations that change no behaviour that a test should fix: an exception that nobody raises.
@@ -119,13 +121,13 @@ def _module(root: str, file: Path) -> Module:
 
 
 def tests_of(folder: Path, parts: Sequence[str]) -> list[Path]:
-    """Return the files of tests of a module `a/b/c`: `a/b/test_c*.py`, else those of the nearest package around it."""
+    """Return the files of tests of a module `a/b/c`: `a/b/test_c*.py`, else all those of the nearest package around."""
     for depth in range(len(parts), 0, -1):
         *packages, last = parts[:depth]
-        found = {
-            *folder.joinpath(*packages).glob(f"test_{last}.py"),
-            *folder.joinpath(*packages).glob(f"test_{last}_*.py"),
-        }
+        place = folder.joinpath(*packages)
+        found = {*place.glob(f"test_{last}.py"), *place.glob(f"test_{last}_*.py")}
+        if depth < len(parts):
+            found |= {*(place / last).glob("test_*.py")}
         if found:
             return sorted(found)
     return []
@@ -191,7 +193,9 @@ def passes(copy: Path, tests: Sequence[str], timeout_s: float | None) -> bool:
     if process.exitcode is None and process.pid is not None:
         os.killpg(process.pid, signal.SIGKILL)  # with what its tests started
         process.join()
-    return process.exitcode == 0
+    if process.exitcode is not None and 0 <= process.exitcode < TESTS_RAN:
+        raise UsageError("tests could not be started: the messages above say why")
+    return process.exitcode == TESTS_RAN
 
 
 def _run_tests(copy: Path, tests: Sequence[str]) -> None:
@@ -207,7 +211,7 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> None:
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(silent, stream)
-    sys.exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not lane", *tests]))
+    sys.exit(TESTS_RAN + pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not lane", *tests]))
 
 
 def tried(mutant: Mutant, copy: Path, timeout_s: float) -> Result:
