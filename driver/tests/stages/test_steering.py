@@ -55,13 +55,6 @@ def test_absolute_strengths_need_no_calibration_and_their_rows_say_so(steered: A
     assert set(tables["curves"]["alpha_unit"].to_pylist()) == {"absolute"}
 
 
-def test_options_at_their_default_move_no_key(steered: Any) -> None:
-    spelled = {"direction": "C1", "positions": "generated", "temperature": 0.0, "num_samples": 1}
-    assert steered(steering=spelled).plan.tasks == steered().plan.tasks
-    options = {"direction", "positions", "temperature", "num_samples"}
-    assert not any(options & params.keys() for params in params_of(steered().plan))
-
-
 @pytest.mark.parametrize(
     ("steering", "nulls_move"),
     [

@@ -100,6 +100,7 @@ def test_one_pass_over_the_stories_for_all_autoencoders_of_a_layer(
     of_layer = {FEATURES_OF.params_of(task).layer: set(task.outputs) for task in read}
     assert of_layer[1] == {"coordinates", "features/0", "random/0"}  # in the order of their names: low, one, two
     assert of_layer[3] == {"coordinates", "features/1", "random/1", "features/2", "random/2"}
+    assert {task.kind for task in made.tasks.values()} == {FEATURES_OF.kind, RECOVERED.kind, CONTRAST.kind}
     compared = [task for task in made.tasks.values() if task.kind == CONTRAST.kind]
     assert sorted(len(task.outputs) for task in compared) == [2 * 3 + 1, 2 * 5 + 2]  # features of autoencoders alone
     entrants = {at.entrant for at in made.contrasts}

@@ -166,11 +166,6 @@ def test_a_cluster_elsewhere_may_have_what_this_machine_lacks(driver: Driver, en
     assert [each["stops"] for each in found["missing"] if each["what"].startswith("scorers: ")] == [False]
 
 
-def test_kinds_of_scorers_are_checked(driver: Driver, environment: dict[str, str]) -> None:
-    done = driver(environment, "run", "--scorers", "brt")
-    assert done.returncode == 2 and "did you mean bert" in done.stderr
-
-
 def test_d1_needs_no_scorers(driver: Driver, environment: dict[str, str]) -> None:
     found = dry_run(driver, environment, *FEW, "--corpus", "planted", "--metrics", "d1")
     assert found["missing"] == []

@@ -1,18 +1,10 @@
 """D2 and D3 on planted response curves whose figures are known by hand."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from poolbench.contracts.measures import GatedScorer
-from poolbench.contracts.tables import (
-    FLUENCY,
-    SCORES,
-    TEXTS,
-    directions_schema,
-    table_from_rows,
-    vector_column,
-)
+from poolbench.contracts.tables import FLUENCY, SCORES, TEXTS, directions_schema, table_from_rows
 from poolbench.errors import CellError, InputError
 from poolbench.statistics.response import SteeredTables
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures, response_curve
@@ -22,6 +14,8 @@ from poolbench_driver.suites.poolbench.steered import CellTexts
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
 NULL_STRENGTHS = STRENGTHS[:3]
+NULL_KEYS = [f"null_{number:03d}" for number in range(20)]
+BOTH = ("causation", "contrast")
 RULES = SteeringRules(num_bootstrap=200)
 SCORER = GatedScorer("causation", positive_mean=0.9, negative_mean=0.1)
 NEIGHBOUR = GatedScorer("contrast", positive_mean=0.7, negative_mean=0.3)
@@ -34,15 +28,8 @@ def make_tables(keys, strengths, score, nll=lambda s: 2.0, repeated=lambda s: 0.
         for opening in range(openings):
             for strength in strengths:
                 text = {"text_id": f"{key}/{opening}/{strength}", "prompt_id": f"p{opening:02d}"}
-                texts.append(
-                    {
-                        **text,
-                        "direction_key": key,
-                        "strength": strength,
-                        "num_tokens": 40,
-                        "repeated_4grams": repeated(strength),
-                    }
-                )
+                steered = {"direction_key": key, "strength": strength, "num_tokens": 40}
+                texts.append({**text, **steered, "repeated_4grams": repeated(strength)})
                 fluency.append({"text_id": text["text_id"], "mean_nll": nll(strength), "num_tokens": 40})
                 for scorer in scorers:
                     value = score(key, opening, strength, scorer)
@@ -68,7 +55,7 @@ def unsteered():
 
 @pytest.fixture
 def nulls():
-    return make_tables([f"null_{number:03d}" for number in range(20)], NULL_STRENGTHS, noisy_null)
+    return make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null)
 
 
 def by_metric(measures):
@@ -116,9 +103,7 @@ def test_where_no_strength_is_fluent_there_is_no_best_one(unsteered, nulls):
 
 
 def test_a_null_direction_without_a_fluent_strength_gains_nothing(unsteered, nulls):
-    broken = make_tables(
-        [f"null_{number:03d}" for number in range(20)], NULL_STRENGTHS, noisy_null, lambda s: 2.0 + (1.0 if s else 0)
-    )
+    broken = make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null, lambda s: 2.0 + (1.0 if s else 0))
     steered = make_tables(["C1"], STRENGTHS, linear(0.8))
     found = by_metric(d2_measures(CellTexts(steered, unsteered, broken), SCORER, RULES))
     details = found["d2.best_gain.excess"].details
@@ -163,12 +148,11 @@ def test_excess_uses_the_null_strengths_on_both_sides(unsteered, nulls):
 
 def test_invalid_scorer_makes_every_figure_null(unsteered):
     scorer = GatedScorer("causation", "scorer_invalid", "AUROC .6 on cut texts")
-    measures = d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(1)), unsteered), scorer)
-    assert {measure.status for measure in measures} == {"scorer_invalid"}
-    assert [measure.metric for measure in measures] == list(D2_METRICS)
     upside_down = GatedScorer("causation", positive_mean=0.4, negative_mean=0.5)
-    measures = d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(1)), unsteered), upside_down)
-    assert {measure.status for measure in measures} == {"scorer_invalid"}
+    for invalid in (scorer, upside_down):
+        measures = d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(1)), unsteered), invalid)
+        assert {measure.status for measure in measures} == {"scorer_invalid"}
+        assert [measure.metric for measure in measures] == list(D2_METRICS)
 
 
 def test_flat_curve_has_no_correlation(unsteered):
@@ -207,15 +191,13 @@ def test_no_texts_at_all_is_typed(unsteered):
 
 
 def two_concepts(own, other):
-    return lambda key, opening, strength, scorer: (
-        0.2 + 0.01 * opening + (own if scorer == "causation" else other) * strength
-    )
+    slopes = dict(zip(BOTH, (own, other), strict=True))
+    return lambda key, opening, strength, scorer: 0.2 + 0.01 * opening + slopes[scorer] * strength
 
 
 def d3(own, other, nulls=None, nll=lambda s: 2.0):
-    scorers = ("causation", "contrast")
-    steered = make_tables(["C1"], STRENGTHS, two_concepts(own, other), nll, scorers=scorers)
-    unsteered = make_tables(["unsteered"], (0.0,), two_concepts(0, 0), scorers=scorers)
+    steered = make_tables(["C1"], STRENGTHS, two_concepts(own, other), nll, scorers=BOTH)
+    unsteered = make_tables(["unsteered"], (0.0,), two_concepts(0, 0), scorers=BOTH)
     return by_metric(d3_measures(CellTexts(steered, unsteered, nulls), ScorerPair(SCORER, NEIGHBOUR, "lc"), RULES))
 
 
@@ -246,27 +228,24 @@ def test_d3_reversed_where_the_chosen_strength_lowers_the_target():
     def score(key, opening, strength, scorer):
         return 0.3 + strength * (0.5 if f"p{opening:02d}" in choose else -0.5)
 
-    scorers = ("causation", "contrast")
-    steered = make_tables(["C1"], STRENGTHS, score, scorers=scorers)
-    unsteered = make_tables(["unsteered"], (0.0,), score, scorers=scorers)
+    steered = make_tables(["C1"], STRENGTHS, score, scorers=BOTH)
+    unsteered = make_tables(["unsteered"], (0.0,), score, scorers=BOTH)
     found = d3_measures(CellTexts(steered, unsteered), ScorerPair(SCORER, NEIGHBOUR, "ld"), RULES)
     assert found[0].status == "reversed"
     assert found[0].metric == "d3.ld"
 
 
 def test_d3_excess_over_null_directions():
-    keys = [f"null_{number:03d}" for number in range(20)]
-    nulls = make_tables(keys, NULL_STRENGTHS, noisy_null, scorers=("causation", "contrast"))
+    nulls = make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null, scorers=BOTH)
     excess = d3(0.8, 0.0, nulls)["d3.robust_lc.excess"]
     assert excess.details["num_nulls"] == 20
     assert excess.value == pytest.approx(0.8 * 0.25 / 0.8 - excess.details["null_mean"])
     # Null directions that the neighbour's scorer never scored give no excess figure, and no failure.
-    assert "d3.robust_lc.excess" not in d3(0.8, 0.0, make_tables(keys, NULL_STRENGTHS, noisy_null))
+    assert "d3.robust_lc.excess" not in d3(0.8, 0.0, make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null))
 
 
 def test_d3_is_null_where_no_strength_is_fluent():
-    keys = [f"null_{number:03d}" for number in range(20)]
-    nulls = make_tables(keys, NULL_STRENGTHS, noisy_null, scorers=("causation", "contrast"))
+    nulls = make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null, scorers=BOTH)
     found = d3(0.8, 0.0, nulls, lambda s: 2.0 + (1.0 if s else 0))
     assert {measure.status for measure in found.values()} == {"not_fluent"} and len(found) == 3
     # One strength above those of the null directions is fluent: only the excess over them is unknown.
@@ -284,21 +263,16 @@ def test_d3_with_an_invalid_neighbour_scorer_is_null():
     assert len(found) == len(blank_d3("ld", CellError("failed", "x")))
 
 
-def direction_table(vectors, status=None):
-    valid = np.array([status is None] * len(vectors))
-    columns = [["C1"], vector_column(np.array(vectors), valid), [1.0], [None], [status], [status and "why"]]
-    arrays = [
-        c if isinstance(c, pa.Array) else pa.array(c, f.type)
-        for c, f in zip(columns, directions_schema(2), strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=directions_schema(2))
+def direction_table(vector, status=None):
+    rows = [{"direction_id": "C1", "vector": vector, "raw_norm": 1.0, "status": status, "reason": status and "why"}]
+    return table_from_rows(rows, directions_schema(2))
 
 
 def test_d3_rep_is_a_cosine():
-    first, second = direction_table([[1.0, 0.0]]), direction_table([[0.6, 0.8]])
+    first, second = direction_table([1.0, 0.0]), direction_table([0.6, 0.8])
     found = d3_rep_measure(first, second, "lc")
     assert found.value == pytest.approx(0.6, abs=1e-7)
-    collapsed = direction_table([[0.0, 0.0]], status="collapsed")
+    collapsed = direction_table(None, status="collapsed")
     with pytest.raises(CellError) as caught:
         d3_rep_measure(first, collapsed, "lc")
     assert caught.value.status == "collapsed"

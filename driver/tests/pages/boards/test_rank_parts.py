@@ -9,34 +9,10 @@ import numpy as np
 import pytest
 from driver.tests.page_reader import heads_of, tables_of, texts_of
 
-from poolbench_driver.contract.page import Prose
 from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import RanksView, build_ranks, letters, rank_text
 from poolbench_driver.pages.text import parts_markdown
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams
-
-
-@pytest.mark.parametrize(("num_concepts", "num_p"), [(4, 0), (6, 2), (9, 3)])
-def test_a_page_has_the_columns_that_so_many_concepts_can_fill(num_concepts: int, num_p: int) -> None:
-    shared = {"metric": "d1.auroc", "model": "m", "layer": 1, "params": "{}", "status": "ok"}
-    rows = [
-        {**shared, "strategy": name, "concept": f"c{n}", "value": 0.9 - 0.1 * place - 0.01 * n}
-        for n in range(num_concepts)
-        for place, name in enumerate(("A1_mean", "A2_max", "L5_keyword"))
-    ]
-    of = json.dumps({"of": "d1.auroc", "board": "all"})
-    rows.append({**shared, "strategy": "A1_mean", "concept": "", "value": 1.0, "metric": "rank.mean", "params": of})
-    (part,) = rank_parts(build_ranks(rows, "d1.auroc"))
-    tables = tables_of(*part.blocks)
-    for table in tables:
-        assert {len(line.cells) for line in table.lines} == {len(table.columns)}
-    tests, standings, pairs, *_ = (len(table.columns) for table in tables)
-    more = num_p + (num_p > 0)  # tie groups, and Nemenyi's p of a pair
-    assert (tests, standings, pairs) == (8, 6 + more, 6 + more)
-    limits = [block.text for block in part.blocks if isinstance(block, Prose)]
-    assert any("With 4 concepts no two strategies can be distinguished" in text for text in limits) == (num_p == 0)
-    assert ("after Holm" in part.note) == (num_p == 2) and ("p (Holm)" in heads_of(tables[1])) == (num_p == 3)
-
 
 GOODNESS = {"A1_mean": 0.9, "A2_max": 0.8, "P1_last_token": 0.6, "W1_first_k": 0.5}
 
