@@ -1,6 +1,5 @@
 """The command line as a user meets it: help of every command, one line of error, the right exit code."""
 
-import json
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.conftest import Driver
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
@@ -51,10 +51,8 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "--suite", "holms", "--help"), 2, "holmes"),
     ],
 )
-def test_mistakes_are_one_line(
-    driver: Any, environment: dict[str, str], arguments: tuple[str, ...], code: int, expected: str
-) -> None:
-    refused(driver(environment, *arguments), code, expected)
+def test_mistakes_are_one_line(cli: Driver, arguments: tuple[str, ...], code: int, expected: str) -> None:
+    refused(cli(*arguments), code, expected)
 
 
 def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str], tmp_path: Path) -> None:
@@ -76,14 +74,6 @@ def test_a_process_ends_as_the_command_does(environment: dict[str, str]) -> None
     command = [sys.executable, "-m", "poolbench_driver.cli", "run", "--concepts", "contrst"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     refused(done, 2, "did you mean contrast")
-
-
-def test_doctor_and_status_say_what_is_down(driver: Any, environment: dict[str, str]) -> None:
-    done = driver(environment, "doctor")
-    assert done.returncode == 1
-    assert "ok    object store" in done.stdout and "FAIL  extractor" in done.stdout
-    services = json.loads(driver(environment, "status", "--json").stdout)["services"]
-    assert {service["health"] for service in services} == {"down"}
 
 
 def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:
@@ -113,26 +103,14 @@ def test_other_files_are_no_arrays(tmp_path: Path) -> None:
         load_array(tmp_path / "absent.npy", 1)
 
 
-def test_a_dry_run_shows_single_settings(driver: Any, environment: dict[str, str]) -> None:
-    arguments = ("run", "--metrics", "d1", "--set", "budget.num_train=100", "--set", "layers=[2, 1.0]", "--dry-run")
-    done = driver(environment, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert "set budget.num_train=100, layers=[2, 1.0]" in done.stdout
-    assert "layers [2, 5]" in done.stdout
-    found = json.loads(driver(environment, *arguments, "--display", "json").stdout)
-    assert found["set"] == {"budget.num_train": 100, "layers": [2, 1.0]}
-
-
-def test_markup_of_a_description_is_shown(driver: Any, environment: dict[str, str]) -> None:
+def test_markup_of_a_description_is_shown(cli: Driver) -> None:
     """Rich takes [rows, width] for a style and leaves it out."""
-    assert ".npy [rows, width]" in driver(environment, "probe", "-h").stdout
+    assert ".npy [rows, width]" in cli("probe", "-h").stdout
 
 
 @pytest.mark.parametrize("order", [("--suite", "holmes", "-h"), ("--help", "--suite=holmes")])
-def test_a_suite_shows_its_options_with_their_defaults(
-    driver: Any, environment: dict[str, str], order: tuple[str, ...]
-) -> None:
-    shown = driver(environment, "run", *order).stdout
+def test_a_suite_shows_its_options_with_their_defaults(cli: Driver, order: tuple[str, ...]) -> None:
+    shown = cli("run", *order).stdout
     options, text = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE), " ".join(shown.split())
     assert {"--sets", "--flash", "--control", "--recipe", "--seeds", "--add-bos", "--suite"} <= set(options)
     assert not {"--concepts", "--metrics", "--scorers", "--steering-layer"} & set(options)
@@ -141,8 +119,8 @@ def test_a_suite_shows_its_options_with_their_defaults(
     assert "[default: A1_mean, P1_last_token]" in text  # the preset's: the class has A1_mean alone
 
 
-def test_a_flag_of_the_command_stays_a_flag_in_the_help_of_a_suite(driver: Any, environment: dict[str, str]) -> None:
-    shown = driver(environment, "run", "--suite", "poolbench", "-h").stdout
+def test_a_flag_of_the_command_stays_a_flag_in_the_help_of_a_suite(cli: Driver) -> None:
+    shown = cli("run", "--suite", "poolbench", "-h").stdout
     assert "  --keep-activations / --no-keep-activations\n" in shown
     assert "--set steering.temperature=<float>" in shown and "--scorers" in shown
 

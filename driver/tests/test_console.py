@@ -310,9 +310,9 @@ def test_view_serves_until_it_is_interrupted(runs: Path, environment: dict[str, 
         assert viewing.wait(PATIENCE_S) == 0
 
 
-def test_what_cannot_be_viewed_is_said_in_a_line(runs: Path, driver: Any, environment: Any) -> None:
+def test_what_cannot_be_viewed_is_said_in_a_line(runs: Path, cli: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for arguments in (["nothing", "--output", runs], ["--output", "elsewhere"], ["--output", runs, "--port", port]):
-            done = driver(environment, "view", "--no-browser", *map(str, arguments))
+            done = cli("view", "--no-browser", *map(str, arguments))
             assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -47,9 +47,7 @@ def pilots(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("effect", "widths", "expected"),
     [
-        ("0.13125", "768", 22263),
         ("42/320", "768", 22263),
-        (str(63 / 1280), "768", 158315),
         (str(62 / 960), "300 4096", 95156),  # of two widths the larger counts
     ],
 )

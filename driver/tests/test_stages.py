@@ -148,17 +148,6 @@ def test_the_readout_enters_the_keys_of_its_own_strategies_alone(monkeypatch: py
         assert {strategy for strategy, _ in same} == {"A1_mean"}
 
 
-def test_the_prober_makes_the_directions_of_neighbours() -> None:
-    plan = supervised_plan(["A1_mean", "S3_iti_probe"])
-    (task,) = [task for task in plan.tasks.values() if task.kind == "prober.directions"]
-    layer = plan.scope.steering_layer
-    assert plan.steering.neighbour_directions.concepts["hedging"] == {
-        (name, layer): task.outputs[f"directions/{name}/{layer}"] for name in ("A1_mean", "S3_iti_probe")
-    }
-    assert set(task.inputs.values()) <= output_keys(plan) | set(plan.local)
-    assert not _keys_of(supervised_plan(["S3_iti_probe"], metrics=["d1"]), "prober.directions")
-
-
 def sif_plan(*names: str, concepts: tuple[str, ...] = ("causation", "contrast"), **overrides: object) -> Plan:
     return supervised_plan([*names, "S4_sif"], concepts=list(concepts), **overrides)
 
@@ -187,23 +176,6 @@ def test_sif_adds_keys_and_moves_none_and_no_other_task_waits_for_all_concepts()
             assert ("component" in reads) == any("/S4_sif/" in role for role in task.outputs)
             assert "component" not in reads or not any("/A1_mean/" in role for role in task.outputs)
     assert not any(kind.endswith((".count", ".component")) for kind in {t.kind for t in before.tasks.values()})
-
-
-def test_neighbours_lose_the_component_of_the_run() -> None:
-    plan = sif_plan("A1_mean")
-    cell = f"S4_sif/{plan.scope.steering_layer}"
-    tasks = [
-        task
-        for task in plan.tasks.values()
-        if task.kind == "prober.directions" and f"directions/{cell}" in task.outputs
-    ]
-    assert tasks and all(
-        task.inputs[f"component/{cell}"] == plan.components.keys["S4_sif", plan.scope.steering_layer] for task in tasks
-    )
-    (count,) = [task for task in plan.tasks.values() if task.kind == "extractor.count"]
-    assert set(count.inputs) == {"passages/causation", "passages/contrast"} and "dtype" not in count.params
-    readers = [task for task in plan.tasks.values() if task.kind == "extractor.extract"]
-    assert {task.inputs["frequencies"] for task in readers} == {plan.vectors.frequencies}
 
 
 def test_a_sensitive_concept_in_the_run_restricts_what_is_learned_from_it() -> None:

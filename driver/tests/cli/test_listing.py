@@ -24,16 +24,16 @@ def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:
         assert all(str(row[name]) in shown for name in whole) and row["host"] not in shown
 
 
-def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_narrow_has_more_with_wide(cli: Driver, tmp_path: Path) -> None:
     names = ["causation", "contrast", "hedging", "narrative"]
     folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
     folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
     asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
-    narrow, wide = driver(environment, *asked).stdout, driver(environment, *asked, "--wide").stdout
+    narrow, wide = cli(*asked).stdout, cli(*asked, "--wide").stdout
     assert folder.id in narrow and "host" not in narrow and "host" in wide
     assert "demo" in narrow and "causation, contrast, hedging and 1 more" in " ".join(narrow.replace("│", " ").split())
-    concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
-    assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)
+    concepts = json.loads(cli("concept", "ls", "--json").stdout)
+    assert concepts == json.loads(cli("ls", "concepts", "--json").stdout)
 
 
 def test_probing_sets_without_their_archive_are_listed_as_absent(driver: Driver, environment: dict[str, str]) -> None:

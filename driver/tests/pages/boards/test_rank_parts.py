@@ -72,14 +72,10 @@ def test_families_models_and_layers(rows: list[dict[str, Any]]) -> None:
     assert {line["concept"]: line["tau"] for line in view.concepts} == dict.fromkeys(CONCEPTS, pytest.approx(1))
 
 
-def test_one_model_and_one_family_need_no_table_of_their_own() -> None:
-    view = d1_ranks([*(rank_row(s, "causation", v) for s, v in GOODNESS.items()), ranked()])
-    assert view.models is None and view.concept_families is None and view.layers == []
-
-
 def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
     view = d1_ranks([*(rank_row(s, "causation", v) for s, v in [*GOODNESS.items(), ("T9", None)]), ranked()])
     assert view.pairs == [] and {test["critical_difference"] for test in view.tests} == {None}
+    assert view.models is None and view.concept_families is None and view.layers == []
     (part,) = rank_parts(view)
     why, table = markdown_of(view).split("\n\n")[1:]
     assert part.heading == "d1.auroc on causation" and why.startswith("One concept has no board of ranks, because")
@@ -134,18 +130,6 @@ def test_letters_and_diagram_show_the_same_groups(rows: list[dict[str, Any]]) ->
     assert svg.startswith("<svg") and all(re.search(rf"{name} \d\.\d\d", svg) for name in GOODNESS)
     assert f"critical difference {board.summary['critical_difference']:.2f}" in svg
     assert svg == rank_diagrams(view.boards)["d1.auroc"].svg
-
-
-def test_no_diagram_without_a_critical_difference() -> None:
-    holes = [
-        rank_row("A1_mean", "causation", 0.9),
-        rank_row("A2_max", "causation", 0.8),
-        rank_row("A2_max", "contrast", 0.7),
-    ]
-    holes += [rank_row("P1_last_token", "contrast", 0.6), ranked()]
-    view = d1_ranks(holes)
-    assert view.boards["d1.auroc"].summary["num_blocks"] == 0
-    assert rank_diagrams(view.boards) == {}
 
 
 def test_rank_text() -> None:

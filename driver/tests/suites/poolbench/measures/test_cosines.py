@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, part_of, rendered, tables_of
-from driver.tests.run_folders import written
+from driver.tests.run_folders import rows_of, written
 from scipy.spatial.distance import cosine as cosine_distance
 
 from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES
@@ -192,30 +191,9 @@ def _directions(strategy: str) -> pa.Table:
     return t.table_from_rows([c1, c3], t.directions_schema(2))
 
 
-def rows_of(tables: dict[str, pa.Table], **wanted: Any) -> list[dict[str, Any]]:
-    return [r for r in tables["cosines"].to_pylist() if all(r[name] == value for name, value in wanted.items())]
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Artifacts:
     return Artifacts(FolderStore(tmp_path / "store"))
-
-
-def test_every_pair_of_every_concept_layer_and_construction_once(store: Artifacts) -> None:
-    plan = plan_of([*ANGLES, COLLAPSED])
-    write(plan, store)
-    tables = assemble(plan, store, {}, "run-1")
-    assert tables["cosines"].schema == COSINE_SCHEMA
-    assert len(rows_of(tables)) == 2 * 2 * 2 * 10  # concepts, layers, constructions, pairs of five strategies
-    names = ("model", "layer", "concept", "direction", "strategy_a", "strategy_b")
-    assert len({tuple(row[name] for name in names) for row in rows_of(tables)}) == 80
-    (same,) = rows_of(
-        tables, concept="contrast", layer=3, direction="C1", strategy_a="A1_mean", strategy_b="W4_hierarchical"
-    )
-    assert (same["model"], same["status"], same["cosine"]) == ("demo", "ok", pytest.approx(np.cos(np.radians(1))))
-    pair = {"strategy_a": "L5_keyword", "strategy_b": "P1_last_token"}
-    assert [row["cosine"] for row in rows_of(tables, direction="C1", **pair)] == [pytest.approx(0.5)] * 4
-    assert [row["cosine"] for row in rows_of(tables, direction="C3", **pair)] == [pytest.approx(np.sqrt(0.75))] * 4
 
 
 def test_of_sensitive_concepts_the_cosines_are_public_and_nothing_else(store: Artifacts, tmp_path: Path) -> None:
@@ -223,7 +201,7 @@ def test_of_sensitive_concepts_the_cosines_are_public_and_nothing_else(store: Ar
     write(plan, store)
     assert all(key.startswith("restricted.") for key in plan.probes.concepts["toxicity"].directions.values())
     tables = assemble(plan, store, {}, "run-1")
-    own = rows_of(tables, concept="toxicity")
+    own = rows_of(tables, "cosines", concept="toxicity")
     assert {row["cosine"] for row in own if row["cosine"] is not None}
     assert not any(pa.types.is_nested(kind) for kind in tables["cosines"].schema.types)
     assert all(task.kind == "prober.probe" for task in plan.tasks.values() if "directions" in str(task.outputs))
@@ -232,7 +210,7 @@ def test_of_sensitive_concepts_the_cosines_are_public_and_nothing_else(store: Ar
 def test_the_direction_that_steers_is_compared_too(store: Artifacts) -> None:
     plan = plan_of(["A1_mean", "P1_last_token"], steering={"direction": "LDA"})
     write(plan, store)
-    found = rows_of(assemble(plan, store, {}, "run-1"), direction="LDA")
+    found = rows_of(assemble(plan, store, {}, "run-1"), "cosines", direction="LDA")
     assert {row["status"] for row in found} == {"failed"}  # these artifacts hold none
     assert found[0]["reason"] == "A1_mean: no direction LDA among C1, C3"
 

@@ -298,7 +298,7 @@ def test_numbers_in_answers(answer: str, rating: float | None) -> None:
         assert number_in(answer) == rating
 
 
-def test_options_that_do_not_fit_are_refused_before_any_work(driver: Any, environment: Any, tmp_path: Path) -> None:
+def test_options_that_do_not_fit_are_refused_before_any_work(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("text_id,rating\na,1\n")
     ratings = ("--ratings", str(tmp_path / "r.csv"))
     for arguments, message in [
@@ -310,7 +310,7 @@ def test_options_that_do_not_fit_are_refused_before_any_work(driver: Any, enviro
         (("--paraphrases", str(tmp_path / "p.jsonl")), "--paraphrases and --with belong to --robustness"),
         (("--with", str(tmp_path)), "--paraphrases and --with belong to --robustness"),
     ]:
-        done = driver(environment, "find", "contrast", "--output", str(tmp_path / "v"), *arguments)
+        done = cli("find", "contrast", "--output", str(tmp_path / "v"), *arguments)
         assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
     with pytest.raises(ConfigError, match="name one of them"):
         Judge(tmp_path, EndpointModel("http://host/v1", "m"), tmp_path / "r.csv")
