@@ -44,6 +44,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("leaderboard", "--suite", "holmes", "--table", "none.csv", "--power"), 2, "leave out --table"),
         (("run", "--suite", "holmes", "--scorers", "bert"), 2, "the suite holmes trains no scorers"),
         (("run", "--suite", "humanoid", "--protocol", "published"), 2, "protocol: Input should be 'corrected'"),
+        (("run", "--suite", "ce-bench", "--saes", "nothing"), 2, "--saes nothing: there is no such path"),
         (("import", "saes", "none"), 2, "none: there is no such file or folder"),
         (("run", "--layers", "2,x"), 2, "block indices"),
         (("run", "--activations", "x", "--set", "model=demo"), 2, "two models"),

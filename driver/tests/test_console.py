@@ -190,10 +190,7 @@ def test_ties_are_those_of_a_count_of_all_signs() -> None:
     tied = np.empty(6, bool)
     tied[order] = adjusted > 0.05
     assert tied_with_best(values, 0).tolist() == tied.tolist() and tied[0] and not tied[5]
-
-
-def test_five_blocks_tell_nothing_apart() -> None:
-    assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()
+    assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()  # five blocks tell nothing apart
     assert not tied_with_best(np.array([[1.0] * 12, [0.0] * 12, [np.nan] * 12]), 0)[1]
 
 

@@ -119,18 +119,6 @@ def test_bounds_of_a_hidden_layer_of_selectivities_and_of_code_lengths() -> None
     assert "difference of selectivities" in shown
 
 
-@pytest.mark.parametrize(
-    ("protocol", "first"),
-    [
-        ("corrected", "The bound is 341,521,592 training passages, 512,282,388 in all. It holds for any data"),
-        ("published", "Take 958,792 training passages, 1,438,188 in all: the published bound."),
-    ],
-)
-def test_the_first_line_says_what_to_do(protocol: str, first: str) -> None:
-    arguments = ["plan-data", "--effect", ".02", "--width", "768", "--protocol", protocol]
-    assert CliRunner().invoke(app, arguments).stdout.startswith(first)
-
-
 def test_items_show_which_passages_differ(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     truth = {side: rng.random((5, 80)) < share for side, share in (("a", 0.7), ("b", 0.85))}

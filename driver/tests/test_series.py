@@ -264,13 +264,6 @@ def test_a_dry_run_sums_the_models(cli: Driver, other_model: str) -> None:
     assert totals[2] == pytest.approx(sum(totals[:2]), rel=1e-3)
 
 
-def test_a_dry_run_shows_each_model_and_all(cli: Driver, other_model: str) -> None:
-    done = cli("run", "--model", f"demo,{other_model}", "--concepts", "contrast", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "model demo (6 blocks" in done.stdout and "(4 blocks" in done.stdout
-    assert "together: " in done.stdout and done.stdout.count("stage") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

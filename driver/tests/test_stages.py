@@ -237,21 +237,11 @@ def test_an_added_strategy_is_pooled_from_kept_states() -> None:
     for task in pooling:
         assert present.issuperset(task.inputs.values())
         assert set(task.inputs) == {next(role for role in task.inputs if role.startswith("states/")), "annotations"}
-
-
-def test_vectors_have_the_same_keys_from_states_and_from_the_model() -> None:
-    wanted = [*FEW, "A2_max"]
-    served, extracted = plan_with(wanted, finished()).vectors, plan_with(wanted).vectors
-    assert served.concepts["contrast"].vectors == extracted.concepts["contrast"].vectors
-
-
-def test_states_serve_a_run_that_keeps_none_itself() -> None:
-    plan = plan_with([*FEW, "A2_max"], finished())
-    assert tasks(plan, "pooler.pool") and not any("states/2" in task.outputs for task in plan.tasks.values())
-
-
-def test_annotations_are_read_only_where_a_strategy_asks() -> None:
-    assert all("annotations" not in task.inputs for task in tasks(plan_with(["A2_max"], finished()), "pooler.pool"))
+    served = plan_with(["A2_max"], present)  # a run that keeps none itself, whose strategy asks for no annotations
+    assert all("annotations" not in task.inputs for task in tasks(served, "pooler.pool"))
+    assert tasks(served, "pooler.pool") and not any("states/2" in task.outputs for task in served.tasks.values())
+    extracted = plan_with(["A2_max"]).vectors.concepts["contrast"]
+    assert served.vectors.concepts["contrast"].vectors == extracted.vectors
 
 
 def test_what_kept_states_lack_goes_to_the_extractor() -> None:

@@ -1,27 +1,12 @@
 """What lists print: ids whole at 80 columns, the rest by importance."""
 
 import json
-from io import StringIO
 from pathlib import Path
 
 from driver.tests.conftest import Driver
-from rich.console import Console
 
-from poolbench_driver.cli.listing import NARROW
-from poolbench_driver.cli.tables import table_of
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
-
-
-def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:
-    row = {"id": "small-corpus-54fafee2", "state": "done", "tasks_done": 631, "failures": 0, "host": "a" * 30}
-    row |= {"model": "smollm2-135m", "concepts": "causation, contrast, hedging and 14 more"}
-    row |= {"updated_at": "11-25 18:42", "results_digest": "0" * 64}
-    for width, whole in ((80, ("id", "model", "updated_at")), (50, ("id",))):
-        console = Console(width=width, file=StringIO())
-        console.print(table_of([row], NARROW["runs"], whole=1))
-        shown = console.file.getvalue()  # type: ignore[attr-defined]
-        assert all(str(row[name]) in shown for name in whole) and row["host"] not in shown
 
 
 def test_what_is_narrow_has_more_with_wide(cli: Driver, tmp_path: Path) -> None:

@@ -235,19 +235,6 @@ def test_a_pair_that_cannot_be_used_is_left_out_with_file_and_line(
         check(config_of(saes, stories=str(file)))
 
 
-def test_mistakes_end_in_one_line(cli: Driver, saes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    put_stories(tmp_path / "bad.jsonl", [pair("calm", story1="<subject>calm")])
-    for arguments, reason in (
-        (("--saes", "nothing"), "--saes nothing: there is no such path"),
-        (("--saes", "saes", "--stories", "plantd"), "did you mean planted"),
-        (("--saes", "saes", "--stories", "contrastive-stories-v4"), "download GulkoA/contrastive-stories-v4"),
-        (("--saes", "saes", "--stories", "bad.jsonl"), "bad.jsonl"),
-    ):
-        done = cli("run", "--suite", "ce-bench", *arguments)
-        assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr, done.stderr
-
-
 def test_what_is_imported_is_listed_and_found(
     cli: Driver, saes: Path, stories: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

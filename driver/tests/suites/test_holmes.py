@@ -1,20 +1,18 @@
 """The suite holmes: settings, shards, thinning, winning rates, controls, rows and page."""
 
 import json
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import assembled
-from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
@@ -26,7 +24,6 @@ from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
-from poolbench_driver import waiting
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
@@ -260,21 +257,6 @@ def test_document_frequencies_of_the_other_sets_enter_the_keys() -> None:
     assert same == {"A1_mean": True, "L5_keyword": False}
 
 
-def test_reading_is_said_on_stderr_if_it_takes_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = list[str]()
-
-    def slow(data: ProbingData, config: HolmesConfig) -> ProbingData:
-        wait_until(lambda: said.append(capsys.readouterr().err) or "".join(said))
-        return thinned(data, config)
-
-    monkeypatch.setattr(waiting, "_QUIET_S", 0.0)
-    monkeypatch.setattr(planning, "thinned", slow)
-    planning.resolve(HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None), MODEL)
-    assert re.fullmatch(r"reading \d+ probing sets\n", "".join(said) + capsys.readouterr().err)
-
-
 def test_controlled_entrants_stand_beside_the_others_whose_keys_stay() -> None:
     plain, made = planned(), planned(control=("word_order", "random_weights"))
     assert all(made.probes[at] == keys for at, keys in plain.probes.items())
@@ -344,20 +326,17 @@ def test_the_size_of_a_bag_of_words_moves_its_keys() -> None:
     assert small and not small & large
 
 
-@pytest.mark.parametrize(
-    ("ids", "matrix", "message"),
-    [
-        (["another"], np.ones((1, 2)), r"v.npz: 240 of 240 examples of planted-role have no vector, such as 'planted-"),
-        (["a", "b"], np.ones((1, 2)), r"v.npz: 2 ids and vectors of the shape \(1, 2\); one vector for each id"),
-        (["a"], np.array([[np.inf, 1.0]]), "v.npz: 1 vector holds NaN or infinity, such as that of 'a'; leave it out"),
-        (["a", "a"], np.ones((2, 2)), "v.npz: id 'a' comes twice"),
-    ],
-)
-def test_files_of_vectors_that_cannot_be_used(tmp_path: Path, ids: list[str], matrix: np.ndarray, message: str) -> None:
+def test_files_of_vectors_that_cannot_be_used(tmp_path: Path) -> None:
+    """What a file of vectors may hold is tested with the suite data requirements, which reads it in the same way."""
     scope = _scope(sets=("planted-role",))
-    config = scope.config.model_copy(update={"vectors": {"mine": vectors_file(tmp_path / "v.npz", ids, matrix)}})
-    with pytest.raises(InputError, match=message):
-        plan(replace(scope, config=config, files=planning.files_of(config)))
+    for ids, message in (
+        (["another"], "240 of 240 examples of planted-role have no vector, such as 'planted-"),
+        (["a", "b"], r"2 ids and vectors of the shape \(1, 2\); one vector for each id"),
+    ):
+        file = vectors_file(tmp_path / "v.npz", ids, np.ones((1, 2)))
+        config = scope.config.model_copy(update={"vectors": {"mine": file}})
+        with pytest.raises(InputError, match=rf"v\.npz: {message}"):
+            plan(replace(scope, config=config, files=planning.files_of(config)))
     with pytest.raises(InputError, match=r"absent\.npz is not a \.npz file"):
         SUITES.get("holmes").check(scope.config.model_copy(update={"vectors": {"mine": str(tmp_path / "absent.npz")}}))
 

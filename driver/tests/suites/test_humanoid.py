@@ -479,10 +479,3 @@ def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
     assert Answer(view.headline()).text.startswith("The fine-tune moved the words more than all 5 neutral ones do")
     assert view.best is not None and view.best.layer == 6
-
-
-def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None:
-    for folder in asset_path("demo_personas").iterdir():
-        if folder.is_dir():
-            settings = json.loads((folder / "adapter_config.json").read_text())
-            assert settings["base_model_name_or_path"] == "demo"
