@@ -236,6 +236,12 @@ def driver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.fixture
+def cli(driver: Driver, environment: dict[str, str]) -> Driver:
+    """``cli(*arguments)``: the command line in the environment of the test."""
+    return partial(driver, environment)
+
+
+@pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made

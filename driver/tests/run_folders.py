@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.contracts import Row
 from poolbench.statuses import RunState
 from poolbench_driver.assemble import assemble
 from poolbench_driver.records import RunFolder
@@ -28,3 +29,8 @@ def assembled(made: Any, output: Path, state: RunState | None = RunState.DONE) -
     """Return the folder of a run below `output`, with the tables that the artifacts of `made.plan` give."""
     folder = RunFolder.create(output, made.plan.config)
     return written(folder, assemble(made.plan, made.artifacts, {}, folder.id), state=state)
+
+
+def rows_of(tables: Mapping[str, pa.Table], table: str = "results", **wanted: Any) -> list[Row]:
+    """Return the rows of a table that have these values."""
+    return [row for row in tables[table].to_pylist() if all(row[name] == value for name, value in wanted.items())]

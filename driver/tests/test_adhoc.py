@@ -46,11 +46,8 @@ def test_lines_keep_number_and_id(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "one", "id": 7}\n\n{"text": ""}\n', "utf-8")
     assert read_lines(file) == [TextLine(1, "one", "7"), TextLine(3, "")]
-    for wrong, expected in (
-        ('{"text": "x", "id": 7}', "that of line 1"),
-        ('{"text": "x", "id": []}', "name or a number"),
-    ):
-        file.write_text('{"text": "one", "id": 7}\n' + wrong, "utf-8")
+    for wrong, expected in (("7", "that of line 1"), ("[]", "name or a number")):
+        file.write_text('{"text": "one", "id": 7}\n{"text": "x", "id": ' + wrong + "}", "utf-8")
         with pytest.raises(InputError, match=f"line 2: .*{expected}"):
             read_lines(file)
 
@@ -173,20 +170,10 @@ def test_document_frequencies_do_not_depend_on_the_request() -> None:
     assert many.source == "the first 1000 of 1500 texts of x.jsonl" and many.texts[0] == "1"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (None, {}),
-        ("k=4", {"k": 4}),
-        ("k=4, share=0.5,name=a", {"k": 4, "share": 0.5, "name": "a"}),
-        ('{"triggers": ["if", "when"]}', {"triggers": ["if", "when"]}),
-    ],
-)
-def test_params(given: str | None, expected: dict[str, Any]) -> None:
-    assert parse_params(given) == expected
-
-
-@pytest.mark.parametrize("wrong", ["k", "k=4,", "[1]", "{", "=3"])
-def test_malformed_params(wrong: str) -> None:
-    with pytest.raises(ConfigError, match="write k=4"):
-        parse_params(wrong)
+def test_params_are_assignments_or_json() -> None:
+    assert parse_params(None) == {}
+    assert parse_params("k=4, share=0.5,name=a") == {"k": 4, "share": 0.5, "name": "a"}
+    assert parse_params('{"triggers": ["if", "when"]}') == {"triggers": ["if", "when"]}
+    for wrong in ("k", "k=4,", "[1]", "{", "=3"):
+        with pytest.raises(ConfigError, match="write k=4"):
+            parse_params(wrong)

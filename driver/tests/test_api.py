@@ -59,15 +59,9 @@ def test_what_a_notebook_draws_is_static_and_escaped() -> None:
     rows = pb.Rows(pa.table({"text": ["<script>alert(1)</script>", "b" * 500], "n": [1.23456789, None]}))
     html = rows._repr_html_()
     assert "&lt;script&gt;" in html and "<script" not in html and "b" * 101 not in html and "1.23457" in html
-    board = pb.Board(
-        Table(
-            [Column("strategy"), Column("rank", has_intervals=True), Column("d1")],
-            [
-                Line([Cell("A", opens="entrants/A"), Cell("1.00", 1.0, 0.5, 1.5), Cell("0.9", 0.9)]),
-                Line([Cell("B"), Cell("2.00", 2.0, 1.5, 2.5), Cell("collapsed", opens="cells/1")]),
-            ],
-        )
-    )
+    first = Line([Cell("A", opens="entrants/A"), Cell("1.00", 1.0, 0.5, 1.5), Cell("0.9", 0.9)])
+    second = Line([Cell("B"), Cell("2.00", 2.0, 1.5, 2.5), Cell("collapsed", opens="cells/1")])
+    board = pb.Board(Table([Column("strategy"), Column("rank", has_intervals=True), Column("d1")], [first, second]))
     assert board.to_pylist() == [
         {"strategy": "A", "rank": 1.0, "rank low": 0.5, "rank high": 1.5, "d1": 0.9},
         {"strategy": "B", "rank": 2.0, "rank low": 1.5, "rank high": 2.5, "d1": None},
@@ -89,9 +83,8 @@ def test_a_list_has_the_entries_of_the_command(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_same_settings_name_the_same_run_as_the_command() -> None:
-    assert configured(None, {"concepts": ["contrast"]}) == load_run_config(
-        None, {"preset": "demo", "concepts": ["contrast"]}
-    )
+    settings = {"concepts": ["contrast"]}
+    assert configured(None, settings) == load_run_config(None, {"preset": "demo", **settings})
     config = configured({"preset": "small"}, {"seed": 3})
     assert config.budget.name == "small" and configured(config, {}) is config
     with pytest.raises(ConfigError, match="takes no further settings, got seed"):

@@ -7,18 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import rendered
-from driver.tests.run_folders import written
+from driver.tests.run_folders import rows_of, written
 
-from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of, write_report
 from poolbench_driver.stages.failure import Failure
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, num_texts
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}
 MEASURED = ("contrast", "toxicity")
@@ -39,28 +37,6 @@ def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Poo
 @pytest.fixture(scope="module")
 def complete(made: tuple[PoolBenchPlan, Artifacts]) -> dict[str, pa.Table]:
     return assemble(*made, {}, "run-1")
-
-
-def rows_of(tables: dict[str, pa.Table], **wanted: Any) -> list[dict[str, Any]]:
-    return [r for r in tables["results"].to_pylist() if all(r[name] == value for name, value in wanted.items())]
-
-
-def test_every_metric_has_its_rows_and_each_cell_one(complete: dict[str, pa.Table]) -> None:
-    assert complete["results"].schema == RESULT_SCHEMA
-    ids = complete["results"]["cell_id"].to_pylist()
-    assert len(ids) == len(set(ids))
-    assert set(complete["results"]["status"].to_pylist()) <= set(Status)
-    (d1,) = rows_of(complete, metric="d1.auroc", concept="contrast", strategy="A1_mean")
-    assert (d1["value"], d1["layer"], d1["wall_s"], d1["model_revision"]) == (0.9, 2, 2.0, "local-0")
-    for metric in ("d2.scp", "d2.best_gain", "d3.ld", "d3.rep_lc", "rank.mean"):
-        assert any(row["value"] is not None for row in rows_of(complete, metric=metric)), metric
-
-
-def test_the_best_gain_is_what_was_planted(complete: dict[str, pa.Table]) -> None:
-    for row in rows_of(complete, metric="d2.best_gain", strategy="A1_mean"):
-        assert row["value"] == pytest.approx(0.5)  # slope 1 at the highest strength, .5
-    for row in rows_of(complete, metric="d2.best_gain.null_p95", strategy="A1_mean"):
-        assert row["value"] == pytest.approx(0.0)
 
 
 def test_a_further_direction_is_an_entrant_of_its_own(steered_in: Any, tmp_path: Path) -> None:
@@ -116,13 +92,6 @@ def test_a_collapsed_strategy_has_no_direction(steered: Any) -> None:
     found = assemble(made.plan, made.artifacts, {}, "run-1")["directions"].to_pylist()
     cells = {(row["strategy"], row["layer"]) for row in found if row["concept"] == "contrast"}
     assert cells == {("A1_mean", 4), ("L5_keyword", 2), ("L5_keyword", 4)}
-
-
-def test_the_same_artifacts_give_the_same_digest(
-    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
-) -> None:
-    again = assemble(*made, {}, "another-run")
-    assert results_digest(again["results"]) == results_digest(complete["results"])
 
 
 def test_a_failed_task_is_a_row_with_its_reason(steered: Any) -> None:
@@ -185,12 +154,6 @@ def test_prompting_is_a_figure_of_each_concept_beside_the_best_steering(
     assert row["value"] is None and row["status"] == "scorer_invalid"
 
 
-def test_without_it_nothing_is_prompted_and_no_hash_moves(steered: Any) -> None:
-    plain, asked = steered(**STRATEGIES).plan, steered(prompted=True, **STRATEGIES).plan
-    assert not plain.steering.prompted.concepts and "prompted" not in plain.scope.config.hashed()
-    assert plain.tasks.keys() < asked.tasks.keys() and num_texts(asked.scope)["prompted"] > 0
-
-
 def test_a_neighbour_without_passages_costs_only_what_compares_with_it(steered: Any) -> None:
     made = steered(absent={"causation": "the corpus has no causation"}).write(rising)
     tables = assemble(made.plan, made.artifacts, {}, "run-1")
@@ -245,31 +208,3 @@ def _finished(plan: PoolBenchPlan, tables: dict[str, pa.Table], output: Path, fa
     folder = written(RunFolder.create(output / "runs", plan.scope.config), tables, failures)
     write_report(folder)
     return folder
-
-
-def test_d1_checks_concepts_and_compares_layers(steered: Any, tmp_path: Path) -> None:
-    made = steered(
-        strategies=("A1_mean", "P1_last_token", "L5_keyword"), metrics=["d1"], layers=[2, 3], layer_choice="nested"
-    )
-    plan, artifacts = made.plan, made.artifacts
-    (probes,) = plan.probes.concepts.values()
-    values = {"A1_mean": 0.999, "P1_last_token": 0.995, "L5_keyword": 0.8}
-
-    def measure(metric: str, strategy: str) -> dict[str, Any]:
-        return Measure.of(metric, values[strategy], (0.7, 1.0), coverage=1.0, n=40).to_row()
-
-    for (strategy, _), key in probes.measures.items():
-        artifacts.write_table(key, t.table_from_rows([measure("d1.auroc", strategy)], t.MEASURES))
-    for strategy, key in probes.nested.items():
-        artifacts.write_table(key, t.table_from_rows([measure("d1.auroc_nested", strategy)], t.MEASURES))
-    tables = assemble(plan, artifacts, {}, "run-1")
-    saturated = rows_of(tables, metric="d1.saturation")
-    assert [(row["layer"], round(row["value"], 3)) for row in saturated] == [(2, 0.667), (3, 0.667)]
-    assert saturated[0]["reason"].startswith("saturated")
-    (stability,) = rows_of(tables, metric="rank.layer_stability")
-    assert stability["value"] == pytest.approx(1)
-    nested = rows_of(tables, metric="d1.auroc_nested", strategy="A1_mean")
-    assert [(row["layer"], row["value"]) for row in nested] == [(None, 0.999)]
-    assert any(json.loads(row["params"])["of"] == "d1.auroc_nested" for row in rows_of(tables, metric="rank.mean"))
-    page = (_finished(plan, tables, tmp_path, []).path / "report" / "index.html").read_text()
-    assert "saturated: 2 of 3 strategies reach 0.99" in page

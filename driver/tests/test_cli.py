@@ -154,12 +154,10 @@ def figure(strategy: str, concept: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_data_are_those_of_the_documentation(
-    command: str, place: Path, driver: Driver, environment: dict[str, str]
-) -> None:
+def test_data_are_those_of_the_documentation(command: str, place: Path, cli: Driver) -> None:
     cell, keys = DOCUMENTED[command]
     arguments = CASES[command].split()
-    printed = {form: driver(environment, *arguments, form, "-q") for form in ("--json", "--csv")}
+    printed = {form: cli(*arguments, form, "-q") for form in ("--json", "--csv")}
     for done in printed.values():
         assert "Traceback" not in done.stderr and "secret-token" not in done.stdout + done.stderr
         assert command in FAILING or (done.returncode, done.stderr) == (0, "")
@@ -171,7 +169,7 @@ def test_data_are_those_of_the_documentation(
     if cell.startswith("list of") and content:
         assert table[0] == list(content[0]) and len(table) == len(content) + 1
     if command in ("ls", "status", "show", "watch"):
-        assert "\x1b" not in driver(environment, *arguments).stdout  # which is not a terminal
+        assert "\x1b" not in cli(*arguments).stdout  # which is not a terminal
 
 
 @pytest.mark.parametrize("command", ["ls strategies", "ls suites", "ls runs", "status"])
@@ -203,11 +201,11 @@ def test_without_a_cluster_one_line_says_what_to_do(
     assert done.stderr.splitlines()[-1].startswith("error: ")
 
 
-def test_a_name_is_a_run_a_cell_a_passage_or_a_task(place: Path, driver: Driver, environment: dict[str, str]) -> None:
+def test_a_name_is_a_run_a_cell_a_passage_or_a_task(place: Path, cli: Driver) -> None:
     cell = RunFolder(place / "runs/second").rows("results")[0]["cell_id"]
 
     def shown(*names: str) -> dict[str, Any]:
-        return dict(json.loads(driver(environment, "show", *names, "--json").stdout))
+        return dict(json.loads(cli("show", *names, "--json").stdout))
 
     assert shown("first") | {"kind": "run", "run": "first", "model": "demo", "tasks": 2} == shown("first")
     assert shown(cell[:8], "--run", "first") | {"run": "first", "cell_id": cell, "value": 0.9} == shown(
@@ -216,9 +214,9 @@ def test_a_name_is_a_run_a_cell_a_passage_or_a_task(place: Path, driver: Driver,
     passage = shown("p1")
     assert (passage["kind"], passage["of"], passage["rows"][0]["score"]) == ("passage", "contrast", 0.5)
     assert shown("0" * 24)["reason"] == "too few passages"
-    wrong = driver(environment, "show", "frist")
+    wrong = cli("show", "frist")
     assert wrong.returncode == 2 and "did you mean first" in wrong.stderr
-    assert "too few passages" in driver(environment, "show", "0" * 24).stdout
+    assert "too few passages" in cli("show", "0" * 24).stdout
 
 
 def test_notes_are_left_out_and_come_back_with_an_error(
@@ -232,9 +230,9 @@ def test_notes_are_left_out_and_come_back_with_an_error(
     assert "secret" not in failed
 
 
-def test_a_file_of_settings_is_written_and_checked(place: Path, driver: Driver, environment: dict[str, str]) -> None:
+def test_a_file_of_settings_is_written_and_checked(place: Path, cli: Driver) -> None:
     for template in ("demo", "small", "holmes", "ce-bench", "humanoid"):
-        done = driver(environment, "init", f"{template}.yaml", "--template", template)
+        done = cli("init", f"{template}.yaml", "--template", template)
         assert done.returncode == 0, done.stderr
         written = (place / f"{template}.yaml").read_text("utf-8")
         assert written.startswith(f"# yaml-language-server: $schema={template}.schema.json\n")
@@ -248,32 +246,30 @@ def test_a_file_of_settings_is_written_and_checked(place: Path, driver: Driver, 
         assert load_run_config(place / "all.yaml", {}) == load_run_config(None, {"suite": suite, "preset": preset})
         schema = json.loads((place / f"{template}.schema.json").read_text("utf-8"))
         assert {"preset", "limit", "model"} <= schema["properties"].keys() and "required" not in schema
-    again = driver(environment, "init", "demo.yaml", "--template", "demo")
+    again = cli("init", "demo.yaml", "--template", "demo")
     assert again.returncode == 2 and "exists already" in again.stderr
-    assert "did you mean demo" in driver(environment, "init", "x.yaml", "--template", "dmeo").stderr
-    assert "--template" in driver(environment, "init", "x.yaml").stderr  # nobody can be asked here
+    assert "did you mean demo" in cli("init", "x.yaml", "--template", "dmeo").stderr
+    assert "--template" in cli("init", "x.yaml").stderr  # nobody can be asked here
     (place / "wrong.yaml").write_text("preset: demo\nconcepts: [contrst]\n")
-    wrong = driver(environment, "config", "check", "wrong.yaml", "--json")
+    wrong = cli("config", "check", "wrong.yaml", "--json")
     assert wrong.returncode == 2 and wrong.stdout == "" and "did you mean contrast" in wrong.stderr
 
 
-def test_five_questions_make_a_file(
-    place: Path, driver: Driver, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_five_questions_make_a_file(place: Path, cli: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = "\n".join(["poolbnch", "poolbench", "demo", "demo", "contrast,causation", "planted"]) + "\n"
     stdin = io.StringIO(answers)
     monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("poolbench_driver.cli.settings_file._is_asked", lambda: True)
     monkeypatch.setattr(sys, "stdin", stdin)
-    done = driver(environment, "init", "asked.yaml")
+    done = cli("init", "asked.yaml")
     assert done.returncode == 0, done.stderr
     assert "did you mean poolbench" in done.stderr
     config: Any = load_run_config(place / "asked.yaml", {})
     assert (config.concepts, config.corpus.source) == (("contrast", "causation"), "planted")
 
 
-def test_the_page_of_a_run_is_where_it_is_said(place: Path, driver: Driver, environment: dict[str, str]) -> None:
-    done = driver(environment, "open", "first")
+def test_the_page_of_a_run_is_where_it_is_said(place: Path, cli: Driver) -> None:
+    done = cli("open", "first")
     assert done.returncode == 0 and Path(done.stdout.strip()).read_text("utf-8").startswith("<!")
 
 

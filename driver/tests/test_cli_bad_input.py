@@ -1,6 +1,5 @@
 """The command line as a user meets it: help of every command, one line of error, the right exit code."""
 
-import json
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.conftest import Driver
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
@@ -42,22 +42,18 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("frobnicate",), 2, "frobnicate"),
         (("leaderboard", "--suite", "holms", "--table", "none.csv"), 2, "did you mean holmes"),
         (("leaderboard", "--suite", "holmes", "--table", "none.csv", "--power"), 2, "leave out --table"),
-        (
-            ("run", "--suite", "holmes", "--concepts", "hedging"),
-            2,
-            "unknown setting of holmes 'concepts'; did you mean",
-        ),
         (("run", "--suite", "holmes", "--scorers", "bert"), 2, "the suite holmes trains no scorers"),
         (("run", "--suite", "humanoid", "--protocol", "published"), 2, "protocol: Input should be 'corrected'"),
+        (("run", "--suite", "ce-bench", "--saes", "nothing"), 2, "--saes nothing: there is no such path"),
         (("import", "saes", "none"), 2, "none: there is no such file or folder"),
         (("run", "--layers", "2,x"), 2, "block indices"),
         (("run", "--activations", "x", "--set", "model=demo"), 2, "two models"),
+        (("run", "--scorers", "brt"), 2, "did you mean bert"),
+        (("run", "--suite", "holms", "--help"), 2, "holmes"),
     ],
 )
-def test_mistakes_are_one_line(
-    driver: Any, environment: dict[str, str], arguments: tuple[str, ...], code: int, expected: str
-) -> None:
-    refused(driver(environment, *arguments), code, expected)
+def test_mistakes_are_one_line(cli: Driver, arguments: tuple[str, ...], code: int, expected: str) -> None:
+    refused(cli(*arguments), code, expected)
 
 
 def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str], tmp_path: Path) -> None:
@@ -67,9 +63,8 @@ def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str],
     assert "hidden" not in done.stderr
     (tmp_path / "file").write_text("no folder")
     refused(driver({**environment, "POOLBENCH_STORE": str(tmp_path / "file")}, "status"), 1, "object store")
-    nothing = {
-        name: value for name, value in environment.items() if name not in ("POOLBENCH_STORE", "POOLBENCH_BROKER")
-    }
+    stored = ("POOLBENCH_STORE", "POOLBENCH_BROKER")
+    nothing = {name: value for name, value in environment.items() if name not in stored}
     refused(driver(nothing, "status"), 1, "Connection refused; is the cluster up? POOLBENCH_HTTP names this address")
     refused(driver(nothing, "gc"), 2, "POOLBENCH_HTTP has the address of its services only")
     nowhere = {name: value for name, value in nothing.items() if name != "POOLBENCH_HTTP"}
@@ -80,14 +75,6 @@ def test_a_process_ends_as_the_command_does(environment: dict[str, str]) -> None
     command = [sys.executable, "-m", "poolbench_driver.cli", "run", "--concepts", "contrst"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     refused(done, 2, "did you mean contrast")
-
-
-def test_doctor_and_status_say_what_is_down(driver: Any, environment: dict[str, str]) -> None:
-    done = driver(environment, "doctor")
-    assert done.returncode == 1
-    assert "ok    object store" in done.stdout and "FAIL  extractor" in done.stdout
-    services = json.loads(driver(environment, "status", "--json").stdout)["services"]
-    assert {service["health"] for service in services} == {"down"}
 
 
 def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:
@@ -117,40 +104,14 @@ def test_other_files_are_no_arrays(tmp_path: Path) -> None:
         load_array(tmp_path / "absent.npy", 1)
 
 
-def test_a_dry_run_shows_single_settings(driver: Any, environment: dict[str, str]) -> None:
-    arguments = ("run", "--metrics", "d1", "--set", "budget.num_train=100", "--set", "layers=[2, 1.0]", "--dry-run")
-    done = driver(environment, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert "set budget.num_train=100, layers=[2, 1.0]" in done.stdout
-    assert "layers [2, 5]" in done.stdout
-    found = json.loads(driver(environment, *arguments, "--display", "json").stdout)
-    assert found["set"] == {"budget.num_train": 100, "layers": [2, 1.0]}
-
-
-def test_markup_of_a_description_is_shown(driver: Any, environment: dict[str, str]) -> None:
+def test_markup_of_a_description_is_shown(cli: Driver) -> None:
     """Rich takes [rows, width] for a style and leaves it out."""
-    assert ".npy [rows, width]" in driver(environment, "probe", "-h").stdout
-
-
-def test_run_lists_its_options_in_groups_and_the_suites(driver: Any, environment: dict[str, str]) -> None:
-    shown = driver(environment, "run", "-h").stdout
-    titles = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert titles == [
-        "Arguments:",
-        "What is measured:",
-        "Options of suites that read concepts:",
-        "Output and progress:",
-        "Dry run:",
-        "Suites (run --suite NAME --help shows their options):",
-    ]
-    assert "\n  holmes " in shown
+    assert ".npy [rows, width]" in cli("probe", "-h").stdout
 
 
 @pytest.mark.parametrize("order", [("--suite", "holmes", "-h"), ("--help", "--suite=holmes")])
-def test_a_suite_shows_its_options_with_their_defaults(
-    driver: Any, environment: dict[str, str], order: tuple[str, ...]
-) -> None:
-    shown = driver(environment, "run", *order).stdout
+def test_a_suite_shows_its_options_with_their_defaults(cli: Driver, order: tuple[str, ...]) -> None:
+    shown = cli("run", *order).stdout
     options, text = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE), " ".join(shown.split())
     assert {"--sets", "--flash", "--control", "--recipe", "--seeds", "--add-bos", "--suite"} <= set(options)
     assert not {"--concepts", "--metrics", "--scorers", "--steering-layer"} & set(options)
@@ -159,8 +120,8 @@ def test_a_suite_shows_its_options_with_their_defaults(
     assert "[default: A1_mean, P1_last_token]" in text  # the preset's: the class has A1_mean alone
 
 
-def test_a_flag_of_the_command_stays_a_flag_in_the_help_of_a_suite(driver: Any, environment: dict[str, str]) -> None:
-    shown = driver(environment, "run", "--suite", "poolbench", "-h").stdout
+def test_a_flag_of_the_command_stays_a_flag_in_the_help_of_a_suite(cli: Driver) -> None:
+    shown = cli("run", "--suite", "poolbench", "-h").stdout
     assert "  --keep-activations / --no-keep-activations\n" in shown
     assert "--set steering.temperature=<float>" in shown and "--scorers" in shown
 
@@ -169,9 +130,3 @@ def test_every_setting_of_every_suite_is_described() -> None:
     for suite in SUITES.all():
         rows = dict(help_rows(suite, {"--corpus": "--corpus <str>"}, ()))
         assert [option for option, text in rows.items() if not text.partition("[default")[0]] == [], suite.id
-
-
-def test_an_unknown_suite_is_one_line(driver: Any, environment: dict[str, str]) -> None:
-    done = driver(environment, "run", "--suite", "holms", "--help")
-    assert done.returncode == 2 and not done.stdout
-    assert len(done.stderr.splitlines()) == 1 and "holmes" in done.stderr

@@ -12,30 +12,14 @@ from tests.waiting import PATIENCE_S
 
 from poolbench_driver import cli
 
-HEAVY = {
-    "torch",
-    "ray",
-    "transformers",
-    "pyarrow",
-    "scipy",
-    "sklearn",
-    "vl_convert",
-    "celery",
-    "kombu",
-    "numpy",
-    "httpx",
-}
 HELP = {"torch", "ray", "vllm", "transformers", "spacy", "sklearn", "scipy"}
+HEAVY = HELP | {"pyarrow", "vl_convert", "celery", "kombu", "numpy", "httpx"}
 #: Packages that only an extra installs, and modules of ours that every client can import without them.
 WITHOUT_EXTRAS = (
     *("poolbench_driver.cluster.session", "poolbench_driver.cluster.dead_letters", "poolbench_driver.doctor"),
     *("poolbench_driver.records", "poolbench_driver.adhoc.embedding", "poolbench_driver.comparison"),
-    *(
-        "poolbench_driver.series",
-        "poolbench_driver.imports.scorers",
-        "poolbench_corpora.own",
-        "poolbench_corpora.stories",
-    ),
+    *("poolbench_driver.series", "poolbench_driver.imports.scorers", "poolbench_corpora.own"),
+    "poolbench_corpora.stories",
 )
 #: Packages that are not named as their module.
 PACKAGES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}

@@ -66,8 +66,6 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path: Path) ->
 
 
 def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
-    import yaml
-
     config = load_run_config(None, {"preset": "demo", "limit": 60, "layers": [2, 1.0]})
     text = yaml.safe_dump(config.model_dump(mode="json"))
     again = _load(tmp_path, text)
@@ -129,11 +127,12 @@ def test_single_settings_win_over_flags_and_the_file(tmp_path: Path) -> None:
         ("budget.reference_strength=0.3", ConfigError, "must be among null_strengths"),
         ("preset=crd", UnknownNameError, "did you mean card"),
         ("limit=5", ConfigError, "too small"),
+        ("seed=1 seed=2", ConfigError, "--set seed is given twice"),
     ],
 )
 def test_a_wrong_single_setting_is_named(text: str, error: type, expected: str) -> None:
     with pytest.raises(error, match=expected):
-        _set(text)
+        _set(*text.split())
 
 
 @pytest.mark.parametrize(
@@ -203,11 +202,6 @@ def test_settings_of_passages_are_refused_where_none_are_read(settings: dict[str
 def test_settings_that_went_leave_the_hashes_of_runs(suite: str, settings: dict[str, Any], config_hash: str) -> None:
     """Recorded while every suite of concepts had the settings of all."""
     assert load_run_config(None, {"suite": suite, "preset": "demo", **settings}).config_hash() == config_hash
-
-
-def test_a_single_setting_is_given_once() -> None:
-    with pytest.raises(ConfigError, match="--set seed is given twice"):
-        _set("seed=1", "seed=2")
 
 
 def test_the_small_preset_has_the_cards_strategies_without_a_backward_pass() -> None:

@@ -190,10 +190,7 @@ def test_ties_are_those_of_a_count_of_all_signs() -> None:
     tied = np.empty(6, bool)
     tied[order] = adjusted > 0.05
     assert tied_with_best(values, 0).tolist() == tied.tolist() and tied[0] and not tied[5]
-
-
-def test_five_blocks_tell_nothing_apart() -> None:
-    assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()
+    assert tied_with_best(np.array([[1.0] * 5, [0.0] * 5]), 0).all()  # five blocks tell nothing apart
     assert not tied_with_best(np.array([[1.0] * 12, [0.0] * 12, [np.nan] * 12]), 0)[1]
 
 
@@ -310,9 +307,9 @@ def test_view_serves_until_it_is_interrupted(runs: Path, environment: dict[str, 
         assert viewing.wait(PATIENCE_S) == 0
 
 
-def test_what_cannot_be_viewed_is_said_in_a_line(runs: Path, driver: Any, environment: Any) -> None:
+def test_what_cannot_be_viewed_is_said_in_a_line(runs: Path, cli: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for arguments in (["nothing", "--output", runs], ["--output", "elsewhere"], ["--output", runs, "--port", port]):
-            done = driver(environment, "view", "--no-browser", *map(str, arguments))
+            done = cli("view", "--no-browser", *map(str, arguments))
             assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

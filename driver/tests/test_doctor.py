@@ -3,7 +3,8 @@
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,17 @@ def examined(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return ended.value.code, {each["check"]: (each["level"], each["message"]) for each in shown["checks"]}
 
 
-def test_a_healthy_cluster_passes(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, checks = examined(monkeypatch, capsys)
+Examine = Callable[..., tuple[int, dict[str, tuple[str, str]]]]
+
+
+@pytest.fixture
+def examine(environment: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Examine:
+    """``examine(*arguments)``: the command on the services of `address`."""
+    return partial(examined, monkeypatch, capsys)
+
+
+def test_a_healthy_cluster_passes(examine: Examine) -> None:
+    code, checks = examine()
     assert code == 0
     expected = {*SERVICES, "conditional writes", "clock of this machine", "model demo"}
     assert all(checks[name][0] == "ok" for name in expected), checks
@@ -80,21 +88,19 @@ def test_a_healthy_cluster_passes(
 
 
 @pytest.mark.parametrize("model", ["gemma", "/no/such/folder"])
-def test_models_that_are_not_to_be_had(
-    environment: dict[str, str], model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, checks = examined(monkeypatch, capsys, "--model", model)
+def test_models_that_are_not_to_be_had(model: str, examine: Examine) -> None:
+    code, checks = examine("--model", model)
     assert code == 1 and checks[f"model {model}"][0] == "fail" and model in checks[f"model {model}"][1]
 
 
 def test_services_of_another_version_clock_and_without_their_gpu(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, examine: Examine
 ) -> None:
     monkeypatch.setattr(about, "steps_version", lambda: "another")
     monkeypatch.setattr(about, "num_gpus", lambda: 2)
     replica = about.about_replica
     monkeypatch.setattr(http, "about_replica", lambda: replica() | {"time_s": 1e9, "disk_free_bytes": GIB // 2})
-    code, checks = examined(monkeypatch, capsys)
+    code, checks = examine()
     level, message = checks["version of the pooler"]
     assert code == 1 and level == "fail" and "another" in message and "restart the cluster" in message
     assert checks["GPUs of the steerer"][0] == "warn" and "PROFILE=gpu" in checks["GPUs of the steerer"][1]
@@ -102,12 +108,10 @@ def test_services_of_another_version_clock_and_without_their_gpu(
     assert checks["disk of the scorer"][0] == "fail"
 
 
-def test_a_clock_that_is_off_is_a_warning(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clock_that_is_off_is_a_warning(monkeypatch: pytest.MonkeyPatch, examine: Examine) -> None:
     of_store = FolderStore.now_s
     monkeypatch.setattr(FolderStore, "now_s", lambda self, path="": of_store(self, path) + 3600)
-    code, checks = examined(monkeypatch, capsys)
+    code, checks = examine()
     assert code == 0
     assert checks["clock of this machine"][0] == "warn"
     assert checks["clock of this machine"][1].startswith(("3600 s behind", "3599 s behind"))
@@ -123,43 +127,37 @@ def test_a_clock_that_is_off_is_a_warning(
     ],
 )
 def test_a_part_that_is_away_or_refuses_us_is_named(
-    environment: dict[str, str],
-    variable: str,
-    value: str,
-    check: str,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    variable: str, value: str, check: str, said: str, monkeypatch: pytest.MonkeyPatch, examine: Examine
 ) -> None:
     monkeypatch.setenv(f"POOLBENCH_{variable}", value)
-    code, checks = examined(monkeypatch, capsys)
+    code, checks = examine()
     assert code == 1 and checks[check][0] == "fail" and said in checks[check][1]
     assert "hidden" not in str(checks)
 
 
 def test_the_machine_is_checked_as_before_an_installation(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examine: Examine
 ) -> None:
     """Packages are installed already, so their sources are a note."""
     (tmp_path / "system").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "system"))
     monkeypatch.setenv("PIP_FIND_LINKS", "/no/such/folder")
-    code, checks = examined(monkeypatch, capsys)
+    code, checks = examine()
     assert code == 1 and checks["compiler"][0] == "fail" and "g++ is not on PATH" in checks["compiler"][1]
     assert checks["package folder"] == ("note", "/no/such/folder does not exist: correct PIP_FIND_LINKS")
 
 
 def test_a_client_without_an_engine_needs_no_compiler(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examine: Examine
 ) -> None:
     monkeypatch.setattr("poolbench_driver.doctor.checks.installed_profile", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, checks = examined(monkeypatch, capsys)
+    code, checks = examine()
     assert code == 0 and not {"machine", "compiler", "package index"} & checks.keys()
 
 
 def test_without_a_cluster_the_port_it_would_take_is_looked_at(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examine: Examine
 ) -> None:
     for name in environment:
         monkeypatch.delenv(name)
@@ -168,7 +166,7 @@ def test_without_a_cluster_the_port_it_would_take_is_looked_at(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setenv("POOLBENCH_HTTP_PORT", str(port))
-        code, checks = examined(monkeypatch, capsys)
+        code, checks = examine()
     assert code == 1 and "make cluster-up" in checks["cluster"][1]
     level, message = checks["port of HTTP"]
     assert level == "fail" and message == (
@@ -176,13 +174,11 @@ def test_without_a_cluster_the_port_it_would_take_is_looked_at(
     )
 
 
-def test_a_cluster_that_died_leaves_ports_that_nothing_answers(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_that_died_leaves_ports_that_nothing_answers(environment: dict[str, str], examine: Examine) -> None:
     state = Path(environment["POOLBENCH_STATE"])
     state.mkdir(exist_ok=True)
     (state / "cluster.json").write_text(json.dumps({"ray_port": 9, "metrics_port": 9}))
-    code, checks = examined(monkeypatch, capsys)
+    code, checks = examine()
     assert code == 1
     assert (checks["port 9 (Ray)"][0], checks["port 9 (metrics)"][0]) == ("fail", "warn")
 

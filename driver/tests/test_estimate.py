@@ -227,24 +227,22 @@ def test_a_text_shows_each_stage_with_its_range() -> None:
     assert (size(999), size(1234567), size(2e15)) == ("999 B", "1.23 MB", "2 PB")
 
 
-def test_a_dry_run_prints_the_estimate(driver: Driver, environment: dict[str, str]) -> None:
+def test_a_dry_run_prints_the_estimate(cli: Driver) -> None:
     arguments = ("run", "--preset", "demo", "--concepts", "contrast", "--dry-run", "--gpus", "2")
-    text = driver(environment, *arguments, "--price-per-gpu-hour", "3")
+    text = cli(*arguments, "--price-per-gpu-hour", "3")
     assert text.returncode == 0, text.stderr
     assert "tasks to do" in text.stdout and "from start to end: unknown" in text.stdout
     assert "has not executed this work yet" in text.stdout
-    found = json.loads(driver(environment, *arguments, "--display", "json", "--replicas", "prober=3").stdout)
+    found = json.loads(cli(*arguments, "--display", "json", "--replicas", "prober=3").stdout)
     assert found["tasks"] == found["tasks_to_do"] > 10
     assert found["estimate"]["replicas"]["prober"] == 3
     total = found["estimate"]["total"]
     assert total["gpu_hours"] is None and total["bytes"]["expected"] > 0 and "steerer.generate" in total["reason"]
 
 
-def test_a_dry_run_of_a_search_counts_necessity_at_the_last_layer(
-    driver: Driver, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_dry_run_of_a_search_counts_necessity_at_the_last_layer(cli: Driver, tmp_path: Path) -> None:
     judge = ("--judge", "http://127.0.0.1:1/v1", "--set", "budget.num_openings=8")
-    done = driver(environment, "find", "contrast", "--output", str(tmp_path / "found"), "--dry-run", *judge)
+    done = cli("find", "contrast", "--output", str(tmp_path / "found"), "--dry-run", *judge)
     assert done.returncode == 0, done.stderr
     tasks = [int(line.split(" of ")[0]) for line in done.stdout.splitlines() if line.endswith("tasks to do")]
     assert len(tasks) == 4 and tasks[3] == tasks[2] + 5  # three of texts, their scores, and the probes
@@ -262,10 +260,8 @@ def test_a_dry_run_of_a_search_counts_necessity_at_the_last_layer(
         (("--replicas", "porber=2"), "did you mean prober"),
     ],
 )
-def test_wrong_options_are_refused(
-    driver: Driver, environment: dict[str, str], arguments: tuple[str, ...], expected: str
-) -> None:
-    found = driver(environment, "run", "--preset", "demo", "--dry-run", *arguments)
+def test_wrong_options_are_refused(cli: Driver, arguments: tuple[str, ...], expected: str) -> None:
+    found = cli("run", "--preset", "demo", "--dry-run", *arguments)
     assert found.returncode == 2 and expected in found.stderr
 
 

@@ -21,9 +21,7 @@ from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.evidence import wrong_first
 
 #: Label and score by passage, in the order in which they are shown: a wrong one has a score of the other side.
-SCORES = {
-    "p1": (1, -3.0), "p2": (0, 1.0), "p3": (1, 4.0), "p4": (0, -2.0), "p5": (0, math.nan)
-}  # fmt: skip
+SCORES = {"p1": (1, -3.0), "p2": (0, 1.0), "p3": (1, 4.0), "p4": (0, -2.0), "p5": (0, math.nan)}
 LONG, MARKUP = "x" * 100_000, "<script>alert(1)</script> \u202eabc"
 SIGNAL = {"start": 0, "end": 5}
 KEPT = 2

@@ -52,11 +52,29 @@ FEW: dict[str, Any] = {
     "fold_seeds": [1],
     "strategies": ["P1_last_token", "A1_mean", "W2_last_k", "S1_attention", "L5_keyword"],
 }
-#: The same with passages that every machine has, and small runs of them whose tables are compared too.
-PLANS = {**CONFIGS, "card": {**CONFIGS["card"], "corpus": {"source": "planted"}}}
+#: The same with passages that every machine has, runs with settings that those do not have, and small runs whose tables
+#: are compared too.
+CARD: dict[str, Any] = {**CONFIGS["card"], "corpus": {"source": "planted"}}
+PLANS: dict[str, dict[str, Any]] = {
+    **CONFIGS,
+    "card": CARD,
+    "published": {**CARD, "include_bos": False, "scorer_base": "minilm", "layers": None, "steering_layer": 0.5},
+    "kept": {
+        **WHOLE,
+        "preset": "demo",
+        "keep_activations": True,
+        "strategies": ["card", "extended", "S3_iti_probe", "X1_learned_query"],
+    },
+    "sampled": {
+        "preset": "demo",
+        "steering": {"temperature": 0.8, "num_samples": 3, "reading": "whole"},
+        "layer_choice": "nested",
+        "seed": 7,
+    },
+}
 TABLES: dict[str, dict[str, Any]] = {
     "demo": {**PLANS["demo"], **FEW},
-    "card": {**PLANS["card"], "concepts": ["contrast", "toxicity"], "strategies": ["A1_mean", "P1_last_token"]}
+    "card": {**CARD, "concepts": ["contrast", "toxicity"], "strategies": ["A1_mean", "P1_last_token"]}
     | {"budget": {"num_openings": 10, "num_bootstrap": 20, "num_nulls": 20}, "layer_choice": "nested"},
     "lazy": {**PLANS["lazy"], **FEW},
     "planted": {**PLANS["planted"], "strategies": FEW["strategies"]},

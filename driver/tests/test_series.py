@@ -247,10 +247,10 @@ def other_model(tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_a_dry_run_sums_the_models(driver: Driver, environment: dict[str, str], other_model: str) -> None:
+def test_a_dry_run_sums_the_models(cli: Driver, other_model: str) -> None:
     def found(models: str) -> dict[str, Any]:
         arguments = ("run", "--model", models, "--concepts", "contrast,hedging", "--dry-run")
-        done = driver(environment, *arguments, "--display", "json")
+        done = cli(*arguments, "--display", "json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -264,13 +264,6 @@ def test_a_dry_run_sums_the_models(driver: Driver, environment: dict[str, str], 
     assert totals[2] == pytest.approx(sum(totals[:2]), rel=1e-3)
 
 
-def test_a_dry_run_shows_each_model_and_all(driver: Driver, environment: dict[str, str], other_model: str) -> None:
-    done = driver(environment, "run", "--model", f"demo,{other_model}", "--concepts", "contrast", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "model demo (6 blocks" in done.stdout and "(4 blocks" in done.stdout
-    assert "together: " in done.stdout and done.stdout.count("stage") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -278,8 +271,6 @@ def test_a_dry_run_shows_each_model_and_all(driver: Driver, environment: dict[st
         (("--model", "demo", "--set", "model=demo"), "two models"),
     ],
 )
-def test_wrong_models_are_refused(
-    driver: Driver, environment: dict[str, str], arguments: tuple[str, ...], expected: str
-) -> None:
-    done = driver(environment, "run", *arguments)
+def test_wrong_models_are_refused(cli: Driver, arguments: tuple[str, ...], expected: str) -> None:
+    done = cli("run", *arguments)
     assert done.returncode == 2 and expected in done.stderr

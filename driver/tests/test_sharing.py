@@ -8,9 +8,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
+from driver.tests.vector_cards import vector_of
 from tests.servers.hub import serving
 
 from poolbench.errors import InputError, RestrictedError
@@ -18,7 +18,7 @@ from poolbench_driver.contract.verification import State
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
 from poolbench_driver.sharing.exchange import pull, push, write_vector
 from poolbench_driver.sharing.verification import Verdict, verify
-from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
+from poolbench_driver.vectors.card import Vector, VectorCard
 
 
 def failed(verdict: Verdict) -> list[str]:
@@ -54,12 +54,9 @@ def test_a_file_that_is_no_bundle_is_refused(name: str, data: bytes, mode: int, 
 
 def saved(folder: Path, **facts: Any) -> VectorCard:
     """Save a vector of a demo model with its card."""
-    vectors = {2: np.array([1, 0, 0, 0], np.float32)}
-    fields = {"name": "demo+contrast", "concept": "contrast", "model": "demo", "width": 4, "num_blocks": 6, **facts}
-    source, digest = Source(tool="PoolBench"), sha256_of_vectors(vectors)
-    card = VectorCard(**fields, layers=(2,), strength=Strength(), source=source, vectors_sha256=digest)
-    Vector(card, vectors).save(folder)
-    return card
+    vector = vector_of(2, width=4, **facts)
+    vector.save(folder)
+    return vector.card
 
 
 def test_a_vector_has_a_repository_of_its_own(tmp_path: Path) -> None:

@@ -127,12 +127,9 @@ def test_a_figure_with_a_cell_that_is_null_is_null() -> None:
     params = json.dumps({"of": "d1.auroc", "board": "all"})
     rows.append({**row("b", "", 1.5), "metric": "rank.mean", "params": params})
     first, second = figures(rows, board)
-    a, b = (
-        {"metric": "d1.auroc", "entrant": "a", "num_cells": 2},
-        {"metric": "d1.auroc", "entrant": "b", "num_cells": 2},
-    )
-    assert first == a | {"value": pytest.approx(0.6), "rank": None, "num_null": 0}
-    assert second == b | {"value": None, "rank": 1.5, "num_null": 1}
+    both = {"metric": "d1.auroc", "num_cells": 2}
+    assert first == both | {"entrant": "a", "value": pytest.approx(0.6), "rank": None, "num_null": 0}
+    assert second == both | {"entrant": "b", "value": None, "rank": 1.5, "num_null": 1}
 
 
 def tool(name: str) -> TrackerKind:

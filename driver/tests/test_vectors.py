@@ -11,6 +11,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from driver.tests import vector_cards
+from driver.tests.conftest import Driver
 from driver.tests.run_folders import assembled
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -23,7 +25,7 @@ from poolbench.steps.roles import Cell
 from poolbench_driver.models import ModelInfo, describe
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.record import encode_keys
-from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
+from poolbench_driver.vectors.card import Source, Strength, Vector
 from poolbench_driver.vectors.exporting import FORMATS, export_vector
 from poolbench_driver.vectors.importing import import_vector
 from poolbench_driver.vectors.of_run import vector_of_run
@@ -36,20 +38,10 @@ def demo() -> ModelInfo:
     return describe(resolve_model("demo"), None)
 
 
-def vector_of(model: ModelInfo, *layers: int, **fields: Any) -> Vector:
-    """Return a random vector of a model with a card."""
-    random = np.random.default_rng(5)
-    vectors = dict[int, np.ndarray]()
-    for layer in layers:
-        numbers = random.normal(size=model.width)
-        vectors[layer] = (numbers / np.linalg.norm(numbers)).astype(np.float32)
-    card = VectorCard(
-        name="demo+contrast", concept="contrast", model=model.ref.id, model_revision=model.ref.revision,
-        architecture="llama", width=model.width, num_blocks=model.num_blocks, layers=layers,
-        strategy="A1_mean", construction="C1", strength=Strength(reason="not measured"),
-        source=Source(tool="a test"), vectors_sha256=sha256_of_vectors(vectors),
-    )  # fmt: skip
-    return Vector(card, vectors)
+def vector_of(model: ModelInfo, *layers: int) -> Vector:
+    """Return a vector of a model that a run has not measured."""
+    of_run = {"strategy": "A1_mean", "construction": "C1", "strength": Strength(reason="not measured")}
+    return vector_cards.vector_of(*layers, model_revision=model.ref.revision, architecture="llama", **of_run)
 
 
 @pytest.fixture
@@ -65,13 +57,11 @@ def run(steered: Any, tmp_path: Path) -> tuple[Any, RunFolder]:
     return made, folder
 
 
-def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
-    run: Any, driver: Any, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(run: Any, cli: Driver, tmp_path: Path) -> None:
     made, folder = run
     options = ("--run", "latest", "--runs", str(tmp_path / "runs"), "--concept", "contrast", "--strategy", "A1_mean")
     output = tmp_path / "v"
-    done = driver(environment, "vectors", "export", *options, "--format", "poolbench", "--output", str(output))
+    done = cli("vectors", "export", *options, "--format", "poolbench", "--output", str(output))
     assert done.returncode == 0 and done.stderr.startswith("use it: ")
     vector = Vector.load(output)
     key = made.plan.probes.concepts["contrast"].directions[Cell("A1_mean", 4)]
@@ -96,16 +86,15 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
     assert {"d3.robust_ld/causation", "d3.robust_lc/negation_density"} <= measures.keys()
     nulls = [measure for measure in card.measures if measure.value is None]
     assert all(measure.reason and measure.status != "ok" for measure in nulls)
-    usage = driver(
-        environment, "vectors", "export", str(output), "--format", "gguf", "--output", str(tmp_path / "v.gguf")
-    )
+    as_gguf = ("--format", "gguf", "--output", str(tmp_path / "v.gguf"))
+    usage = cli("vectors", "export", str(output), *as_gguf)
     assert f"v.gguf:{best['value'] * 14:.4g} --control-vector-layer-range 4 4" in usage.stderr
 
-    shown = driver(environment, "vectors", "show", str(output)).stdout
+    shown = cli("vectors", "show", str(output)).stdout
     assert f"alpha {best['value'] * 14:.4g}" in shown and "A1_mean; construction C1" in shown
-    assert json.loads(driver(environment, "vectors", "show", str(output), "--json").stdout)["version"] == 1
+    assert json.loads(cli("vectors", "show", str(output), "--json").stdout)["version"] == 1
     of_run = ("--run", "latest", "--runs", str(tmp_path / "runs"), "--json")
-    listed = json.loads(driver(environment, "vectors", "ls", str(tmp_path), *of_run).stdout)
+    listed = json.loads(cli("vectors", "ls", str(tmp_path), *of_run).stdout)
     assert listed[0] == {
         "name": "demo+contrast", "model": "demo", "layer": [4], "strategy": "A1_mean", "construction": "C1",
         "strength": best["value"], "where": str(output),
@@ -113,19 +102,17 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(
     assert {row["strategy"] for row in listed[1:]} == {"A1_mean", "L5_keyword"}
     assert all(row["where"] == f"run {folder.id}" for row in listed[1:])
     second = (*options, "--construction", "C2", "--format", "poolbench", "--output", str(tmp_path / "c2"))
-    assert driver(environment, "vectors", "export", *second).returncode == 0
+    assert cli("vectors", "export", *second).returncode == 0
     other = Vector.load(tmp_path / "c2")
     assert np.array_equal(other.vectors[4], np.float32(stored["C2"]))
     assert other.card.strength.recommended is None
     assert other.card.strength.reason == f"run {folder.id} did not steer along it"
     assert "d2.best_gain" not in {measure.name for measure in other.card.measures}
     probed = (*options, "--layer", "2", "--format", "poolbench", "--output", str(tmp_path / "probed"))
-    assert driver(environment, "vectors", "export", *probed).returncode == 0
+    assert cli("vectors", "export", *probed).returncode == 0
     measures = {measure.name: measure for measure in Vector.load(tmp_path / "probed").card.measures}
     assert (measures["d1.auroc"].value, measures["d1.auroc"].ci_high, measures["d1.auroc"].n) == (0.9, 0.95, 40)
-    taken = driver(
-        environment, "vectors", "export", *options, "--format", "poolbench", "--output", str(tmp_path / "c2")
-    )
+    taken = cli("vectors", "export", *options, *second[-4:])
     assert (taken.returncode, "holds another vector" in taken.stderr) == (2, True)
 
 
@@ -153,10 +140,10 @@ def test_the_card_says_how_the_run_has_steered(steered: Any, tmp_path: Path) -> 
     ],
 )
 def test_what_a_run_has_not_is_one_line(
-    run: Any, driver: Any, environment: dict[str, str], tmp_path: Path, options: list[str], message: str
+    run: Any, cli: Driver, tmp_path: Path, options: list[str], message: str
 ) -> None:
     settings = ["--run", "latest", "--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "v")]
-    done = driver(environment, "vectors", "export", "--format", "poolbench", *settings, *options)
+    done = cli("vectors", "export", "--format", "poolbench", *settings, *options)
     assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
     assert not (tmp_path / "v").exists()
 
@@ -277,9 +264,7 @@ def test_a_vector_of_another_model_is_refused_unless_forced(demo: ModelInfo, tmp
     assert np.linalg.norm(forced.vectors[4]) == pytest.approx(1, abs=1e-6)
 
 
-def test_what_does_not_fit_is_one_line(
-    demo: ModelInfo, driver: Any, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_one_line(demo: ModelInfo, cli: Driver, tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.ones(demo.width))
     np.save(tmp_path / "narrow.npy", np.ones(3))
     export_vector(vector_of(demo, 2), "poolbench", tmp_path / "card")
@@ -295,11 +280,11 @@ def test_what_does_not_fit_is_one_line(
         (["v.npy", "--layer", "2", "--output", str(tmp_path / "v.npy")], "is a file; name a folder"),
     ]
     for (name, *options), message in refusals:
-        done = driver(environment, "vectors", "import", str(tmp_path / name), "--model", "demo", *options)
+        done = cli("vectors", "import", str(tmp_path / name), "--model", "demo", *options)
         assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
-    done = driver(environment, "vectors", "show", str(tmp_path / "v.npy"))
+    done = cli("vectors", "show", str(tmp_path / "v.npy"))
     assert "has no card that says which model and layer it is for" in done.stderr
-    done = driver(environment, "vectors", "show", "nothing")
+    done = cli("vectors", "show", "nothing")
     assert (done.returncode, "neither a path nor a folder in vectors" in done.stderr) == (2, True)
 
 
@@ -312,14 +297,12 @@ def test_vectors_of_sensitive_concepts_are_not_written(demo: ModelInfo, tmp_path
     assert not (tmp_path / "v.gguf").exists()
 
 
-def test_a_damaged_card_is_left_out_of_the_list_with_its_reason(
-    demo: ModelInfo, driver: Any, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_damaged_card_is_left_out_of_the_list_with_its_reason(demo: ModelInfo, cli: Driver, tmp_path: Path) -> None:
     for name in ("a", "b"):
         export_vector(vector_of(demo, 2), "poolbench", tmp_path / "below" / name)
     card = (tmp_path / "below/b/card.json").read_text()
     (tmp_path / "below/b/card.json").write_text(card.replace('"width"', '"breadth"'))
-    done = driver(environment, "vectors", "ls", str(tmp_path))
+    done = cli("vectors", "ls", str(tmp_path))
     assert (done.returncode, "demo+contrast" in done.stdout) == (1, True)
     assert "b/card.json: the card of the vector cannot be read at width: Field required" in done.stderr
 

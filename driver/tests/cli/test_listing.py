@@ -1,39 +1,24 @@
 """What lists print: ids whole at 80 columns, the rest by importance."""
 
 import json
-from io import StringIO
 from pathlib import Path
 
 from driver.tests.conftest import Driver
-from rich.console import Console
 
-from poolbench_driver.cli.listing import NARROW
-from poolbench_driver.cli.tables import table_of
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
 
 
-def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:
-    row = {"id": "small-corpus-54fafee2", "state": "done", "tasks_done": 631, "failures": 0, "host": "a" * 30}
-    row |= {"model": "smollm2-135m", "concepts": "causation, contrast, hedging and 14 more"}
-    row |= {"updated_at": "11-25 18:42", "results_digest": "0" * 64}
-    for width, whole in ((80, ("id", "model", "updated_at")), (50, ("id",))):
-        console = Console(width=width, file=StringIO())
-        console.print(table_of([row], NARROW["runs"], whole=1))
-        shown = console.file.getvalue()  # type: ignore[attr-defined]
-        assert all(str(row[name]) in shown for name in whole) and row["host"] not in shown
-
-
-def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_narrow_has_more_with_wide(cli: Driver, tmp_path: Path) -> None:
     names = ["causation", "contrast", "hedging", "narrative"]
     folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
     folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
     asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
-    narrow, wide = driver(environment, *asked).stdout, driver(environment, *asked, "--wide").stdout
+    narrow, wide = cli(*asked).stdout, cli(*asked, "--wide").stdout
     assert folder.id in narrow and "host" not in narrow and "host" in wide
     assert "demo" in narrow and "causation, contrast, hedging and 1 more" in " ".join(narrow.replace("│", " ").split())
-    concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
-    assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)
+    concepts = json.loads(cli("concept", "ls", "--json").stdout)
+    assert concepts == json.loads(cli("ls", "concepts", "--json").stdout)
 
 
 def test_probing_sets_without_their_archive_are_listed_as_absent(driver: Driver, environment: dict[str, str]) -> None:

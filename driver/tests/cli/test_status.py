@@ -29,7 +29,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("form", ["table", "--json"])
 def test_to_a_pipe_each_look_follows_the_one_before(
-    environment: dict[str, str], tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch, form: str
+    tmp_path: Path, cli: Driver, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     pauses = iter([None, KeyboardInterrupt()])
 
@@ -39,7 +39,7 @@ def test_to_a_pipe_each_look_follows_the_one_before(
 
     monkeypatch.setattr(of_cli, "time", SimpleNamespace(sleep=pause))
     arguments = ("status", "--watch", "--output", str(tmp_path / "runs"), *([form] if form == "--json" else []))
-    done = driver(environment, *arguments)
+    done = cli(*arguments)
     assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
     if form == "--json":
         assert [len(json.loads(line)["services"]) for line in done.stdout.splitlines()] == [5, 5]

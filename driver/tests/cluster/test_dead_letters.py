@@ -15,10 +15,9 @@ from tests.servers import redis as redis_server
 from tests.servers.services import cluster_environment
 from typer.testing import CliRunner, Result
 
-from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import BrokerError, ConfigError, NotFoundError, UnknownNameError
-from poolbench.queue import Broker, TaskQueue
+from poolbench.queue import TaskQueue
 from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood
 from poolbench.queue.letters import DeadLetter
 from poolbench_driver.cli import app
@@ -142,25 +141,20 @@ def test_equal_letters_have_one_id_and_go_together(bench: Bench) -> None:
     assert verdicts(letters.drop(letters.find([name]))) == [Verdict.DROPPED] * 3
 
 
-SECRET = "SECRET-PASSAGE"
 HOSTILE = {"schema_version": 1, "service": "\x1b[2J", "reason": "\x1b[31mred\x07\u202e", "task_id": "\x9b2J\n"}
 
 
 @pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskQueue:
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A broker and a store in folders, which the commands find."""
     for name, value in cluster_environment("http://127.0.0.1:9", tmp_path).items():
         monkeypatch.setenv(name, value)
-    return TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
+    return Bench(f"filesystem://{tmp_path}/queue", tmp_path)
 
 
-def put(queue: TaskQueue, raw: bytes, number: int) -> None:
-    (queue.broker.folder / "dead" / f"{number:020d}.{QUEUE}.msg").write_bytes(raw)
-
-
-def bury(queue: TaskQueue, *tasks: Task) -> list[str]:
-    for task in tasks:
-        queue.bury(task.service, task.model_dump(mode="json"), "the store is away")
-    return [each.letter_id for task in tasks for each in queue.dead_letters(task.service)][: len(tasks)]
+@pytest.fixture
+def queue(filled: Bench) -> TaskQueue:
+    return filled.queue
 
 
 def command(*arguments: str, answer: str = "") -> Result:
@@ -170,12 +164,11 @@ def command(*arguments: str, answer: str = "") -> Result:
     return done
 
 
-def test_letters_are_listed_with_filters(queue: TaskQueue) -> None:
+def test_letters_are_listed_with_filters(filled: Bench) -> None:
     assert "no dead letters" in command("ls").output
-    bury(queue, echo(1))
-    bury(queue, echo(2, "scorer.echo"))
+    filled.bury(echo(1), echo(2, "scorer.echo"))
     table = command("ls").output
-    assert echo(1).task_id in table and "scorer.echo" in table and "the store is away" in table
+    assert echo(1).task_id in table and "scorer.echo" in table and "no luck" in table
     (row,) = json.loads(command("ls", "--json", "--service", "scorer").output)
     assert (row["task_id"], row["kind"], row["service"]) == (echo(2, "scorer.echo").task_id, "scorer.echo", "scorer")
     assert row["size"] == len(json.dumps(echo(2, "scorer.echo").model_dump(mode="json")))
@@ -186,8 +179,9 @@ def test_letters_are_listed_with_filters(queue: TaskQueue) -> None:
         command("ls", "--service", "scorers")
 
 
-def test_a_letter_is_shown_whole(queue: TaskQueue) -> None:
-    (name,) = bury(queue, echo(1))
+def test_a_letter_is_shown_whole(filled: Bench, queue: TaskQueue) -> None:
+    filled.bury(echo(1))
+    name = queue.dead_letters("prober")[0].letter_id
     shown = command("show", name[:10]).output
     assert name in shown and '"value": 1' in shown
     assert json.loads(command("show", name, "--json").output)["task"] == echo(1).model_dump(mode="json")
@@ -202,14 +196,14 @@ def test_a_letter_is_shown_whole(queue: TaskQueue) -> None:
 
 
 @pytest.mark.lane(name="series")
-def test_nothing_hostile_reaches_the_terminal(queue: TaskQueue) -> None:
+def test_nothing_hostile_reaches_the_terminal(filled: Bench, queue: TaskQueue) -> None:
     task = echo(1).model_dump(mode="json")
     hostile = [b"\xff", b"[" * 100_000, json.dumps(HOSTILE).encode(), "\x1b[2J\x9b\u202e".encode()]
     hostile += [json.dumps({**HOSTILE, "task": {**task, "kind": "\x1b[2J", "run_id": "\x1b]0;x\x07"}}).encode()]
     hostile += [json.dumps({**HOSTILE, "at": at}).encode() for at in ("0001-01-01T00:00:00+14:00", "2026-01-01", 1e300)]
     hostile += [json.dumps({**HOSTILE, "num_bytes": n, "body": "\x1b[2J"}).encode() for n in (-1, 10**30, 5)]
     for number, raw in enumerate([*hostile, *(raw for raw, _ in POISON.values())]):
-        put(queue, raw, number)
+        filled.put(raw, number)
     ids = [row["id"] for row in json.loads(command("ls", "--json").output)]
     assert len(ids) == len(hostile) + len(POISON)
     some = [*ids[: len(hostile)], *ids[len(hostile) :: 9]]  # each command reads all letters
@@ -221,20 +215,20 @@ def test_nothing_hostile_reaches_the_terminal(queue: TaskQueue) -> None:
     assert queue.num_dead_letters("prober") == 0
 
 
-def test_retry_and_drop_take_ids_or_all(queue: TaskQueue) -> None:
+def test_retry_and_drop_take_ids_or_all(filled: Bench, queue: TaskQueue) -> None:
     for wrong in (("retry",), ("drop",), ("retry", "abc", "--all"), ("drop", "abc", "--service", "prober")):
         with pytest.raises(ConfigError):
             command(*wrong)
     assert "no dead letters" in command("retry", "--all").output
-    (first,) = bury(queue, echo(1))
-    bury(queue, echo(2))
-    bury(queue, echo(3, "scorer.echo"))
+    filled.bury(echo(1))
+    first = queue.dead_letters("prober")[0].letter_id
+    filled.bury(echo(2), echo(3, "scorer.echo"))
     done = command("retry", first[:8])
     assert done.return_value == 0 and "sent again" in done.output
     assert queue.waiting("prober") == {echo(1).task_id}
     assert command("retry", "--all", "--service", "scorer").return_value == 0
     assert queue.depth("scorer") == 1 and queue.num_dead_letters("prober") == 1
-    put(queue, b"garbage", 9)
+    filled.put(b"garbage", 9)
     assert command("retry", "--all").return_value == 0
     (garbage,) = queue.dead_letters("prober")
     done = command("retry", garbage.letter_id)
@@ -244,25 +238,20 @@ def test_retry_and_drop_take_ids_or_all(queue: TaskQueue) -> None:
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", 2), ("y\n", 0)])
-def test_drop_asks_before_it_drops_all(queue: TaskQueue, answer: str, left: int) -> None:
-    bury(queue, echo(1), echo(2))
+def test_drop_asks_before_it_drops_all(filled: Bench, answer: str, left: int) -> None:
+    filled.bury(echo(1), echo(2))
     done = command("drop", "--all", answer=answer)
     assert done.return_value == 0 and "drop 2 dead letters?" in done.output
-    assert queue.num_dead_letters("prober") == left
+    assert filled.queue.num_dead_letters("prober") == left
 
 
-def test_drop_does_not_take_silence_for_a_yes(queue: TaskQueue) -> None:
-    bury(queue, echo(1))
+def test_drop_does_not_take_silence_for_a_yes(filled: Bench, queue: TaskQueue) -> None:
+    filled.bury(echo(1))
     with pytest.raises(ConfigError, match="--yes"):
         command("drop", "--all")
     assert queue.num_dead_letters("prober") == 1
     done: Any = command("drop", "--all", "--yes")
     assert "dropped" in done.output and queue.num_dead_letters("prober") == 0
-
-
-@pytest.fixture
-def filled(tmp_path: Path) -> Bench:
-    return Bench(f"filesystem://{tmp_path}/queue", tmp_path)
 
 
 def test_ids_are_abbreviated_while_they_are_clear(filled: Bench) -> None:

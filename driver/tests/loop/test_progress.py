@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError
 from poolbench.steps import STEPS, label_of
 from poolbench_driver.loop import progress
 from poolbench_driver.loop.progress import open_display
@@ -85,8 +84,3 @@ def test_a_run_without_work_says_nothing_about_time(capsys: pytest.CaptureFixtur
     display.done(TASK, reused=True)
     display.close()
     assert "time:" not in capsys.readouterr().err
-
-
-def test_unknown_display_names_the_known() -> None:
-    with pytest.raises(ConfigError, match="rich, plain, json, none"):
-        open_display("fancy")

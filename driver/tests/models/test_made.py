@@ -226,8 +226,8 @@ def test_only_the_local_cluster_can_use_what_is_made_here(state: Path, monkeypat
     shutil.rmtree(made_folder(MODEL))
 
 
-def test_a_dry_run_counts_an_absent_model_and_makes_nothing(environment: dict[str, str], driver: Any) -> None:
-    ended = driver(environment, "run", "--model", MODEL, "--dry-run")
+def test_a_dry_run_counts_an_absent_model_and_makes_nothing(cli: Any) -> None:
+    ended = cli("run", "--model", MODEL, "--dry-run")
     assert ended.returncode == 0, ended.stderr
     assert (
         "note: model smollm2-135m is not here yet; a run on a local cluster fetches and converts it first"

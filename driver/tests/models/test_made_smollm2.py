@@ -73,9 +73,3 @@ def test_the_tokenizer_knows_its_special_tokens_window_and_chat_template(tokeniz
     )
     assert talk.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     assert tokenizer(talk)["input_ids"][0] == 1 and tokenizer.decode([1]) == "<|im_start|>"
-
-
-def test_it_knows_the_capital_of_france(model: Any, tokenizer: Any) -> None:
-    ids = tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]
-    made = model.generate(ids, max_new_tokens=2, do_sample=False)
-    assert tokenizer.decode(made[0]) == "The capital of France is Paris."

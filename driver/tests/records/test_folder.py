@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import ConceptsConfig
@@ -19,7 +18,6 @@ from poolbench_driver.records.folder import FOLDER_VERSION, manifest_files
 from poolbench_driver.stages.failure import Failure
 
 CONFIG = load_run_config(None, {"preset": "demo"})
-TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
 
 
 def test_the_same_configuration_continues_the_same_run(tmp_path: Path) -> None:

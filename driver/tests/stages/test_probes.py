@@ -124,12 +124,6 @@ def test_the_nested_choice_is_one_task_a_concept_with_the_vectors_of_every_layer
     assert set(further.probes.concepts["contrast"].nested.values()).isdisjoint(task.outputs.values())
 
 
-def test_further_seeds_move_the_probes_and_nothing_else() -> None:
-    before, after = plan_of(), plan_of(fold_seeds=[1, 2])
-    changed = {t.kind for task_id, t in after.tasks.items() if task_id not in before.tasks}
-    assert changed == {"prober.probe"}
-
-
 def test_no_text_is_steered_again_for_more_resamples_or_folds() -> None:
     """At a card's budget that would be hours: directions depend on the train split and the seed alone."""
 

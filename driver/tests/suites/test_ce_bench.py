@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.conftest import Driver
 from safetensors.numpy import save_file
 
 from poolbench.config import resolve_model
@@ -100,6 +100,7 @@ def test_one_pass_over_the_stories_for_all_autoencoders_of_a_layer(
     of_layer = {FEATURES_OF.params_of(task).layer: set(task.outputs) for task in read}
     assert of_layer[1] == {"coordinates", "features/0", "random/0"}  # in the order of their names: low, one, two
     assert of_layer[3] == {"coordinates", "features/1", "random/1", "features/2", "random/2"}
+    assert {task.kind for task in made.tasks.values()} == {FEATURES_OF.kind, RECOVERED.kind, CONTRAST.kind}
     compared = [task for task in made.tasks.values() if task.kind == CONTRAST.kind]
     assert sorted(len(task.outputs) for task in compared) == [2 * 3 + 1, 2 * 5 + 2]  # features of autoencoders alone
     entrants = {at.entrant for at in made.contrasts}
@@ -234,45 +235,21 @@ def test_a_pair_that_cannot_be_used_is_left_out_with_file_and_line(
         check(config_of(saes, stories=str(file)))
 
 
-def test_mistakes_end_in_one_line(
-    driver: Callable[..., CompletedProcess[str]],
-    environment: dict[str, str],
-    saes: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    put_stories(tmp_path / "bad.jsonl", [pair("calm", story1="<subject>calm")])
-    for arguments, reason in (
-        (("--saes", "nothing"), "--saes nothing: there is no such path"),
-        (("--saes", "saes", "--stories", "plantd"), "did you mean planted"),
-        (("--saes", "saes", "--stories", "contrastive-stories-v4"), "download GulkoA/contrastive-stories-v4"),
-        (("--saes", "saes", "--stories", "bad.jsonl"), "bad.jsonl"),
-    ):
-        done = driver(environment, "run", "--suite", "ce-bench", *arguments)
-        assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr, done.stderr
-
-
 def test_what_is_imported_is_listed_and_found(
-    driver: Callable[..., CompletedProcess[str]],
-    environment: dict[str, str],
-    saes: Path,
-    stories: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cli: Driver, saes: Path, stories: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _dead(saes / "dead")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    done = driver(environment, "import", "stories", stories, "--name", "mine")
+    done = cli("import", "stories", stories, "--name", "mine")
     assert done.returncode == 0 and "12 pairs of stories in stories/mine.jsonl" in done.stdout
     assert read_stories("mine", folders=(Path("stories"),)).rows.equals(read_stories(stories).rows)
-    listed = json.loads(driver(environment, "ls", "stories", "--json").stdout)
+    listed = json.loads(cli("ls", "stories", "--json").stdout)
     assert [row["name"] for row in listed if row["here"]] == ["planted", "mine"]
-    done = driver(environment, "import", "saes", str(saes))
+    done = cli("import", "saes", str(saes))
     assert done.returncode == 0 and "3 autoencoders in saes: low, one, two" in done.stdout and "dead" in done.stderr
     (Path("saes") / "one" / "cfg.json").write_text("{")
-    done = driver(environment, "ls", "saes", "--json")
+    done = cli("ls", "saes", "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert rows["low"] == {"name": "low", "architecture": "relu", "d": NUM_FEATURES, "layer": 1, "d_in": WIDTH}
     assert "one" not in rows and "saes/one: cfg.json" in done.stderr and rows["topk-512"]["d"] == 512

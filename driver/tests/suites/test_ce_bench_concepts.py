@@ -6,81 +6,23 @@ from typing import Any
 
 import pytest
 from driver.tests.page_reader import heads_of, tables_of, texts_of
-from driver.tests.suites.test_ce_bench import MODEL, config_of, put_sae
+from driver.tests.suites import test_ce_bench as of_suite
+from driver.tests.suites.test_ce_bench import MODEL, config_of
 
-from poolbench.config import resolve_model
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.steps.prober import PROBE, SPARSE
 from poolbench.storage import Artifacts, open_store
-from poolbench_corpora.stories import read_stories
-from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.imports.saes import SaeInput
-from poolbench_driver.models import ModelInfo
-from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, read_sets, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.families import Entrant, families_of
-from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, CeBenchScope, check, plan, resolve
+from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
 from poolbench_driver.suites.ce_bench.report import reader_parts
 from poolbench_driver.suites.ce_bench.view import View
-
-CONCEPT_MODEL = ModelInfo(resolve_model("demo"), 6, 256)
-LAYER = 3
-
-
-def _plan(concepts: tuple[str, ...] = ("hedging", "narrative")) -> CeBenchPlan:
-    config = CeBenchConfig(suite="ce-bench", concepts=concepts)
-    saes = tuple(
-        Autoencoder(name, LAYER, name, "topk", 512, LocalStep(f"import.sae.{name}", name, dict)) for name in ("a", "b")
-    )
-    probing = None
-    if concepts:
-        own = ConceptsConfig(concepts=concepts, strategies=(POOLING,), layers=(LAYER,), metrics=("d1",))
-        names, strategies = resolve_names(own.model_copy(update={"fold_seeds": (1, 2, 3, 4)}))
-        probing = Scope(
-            names, CONCEPT_MODEL, tuple(strategies), saes={LAYER: SaeInput(saes[0].step.key, 10, saes[0].step)}
-        )
-    return plan(CeBenchScope(config, CONCEPT_MODEL, saes, {"corrected": read_stories("planted", 0)}, probing=probing))
-
-
-def test_the_command_line_names_concepts_and_corpus() -> None:
-    flags = {"suite": "ce-bench", "concepts": ["hedging"], "corpus": {"source": "real"}}
-    config = load_run_config(None, flags)
-    assert isinstance(config, CeBenchConfig)
-    assert (config.concept_ids, config.corpus.source) == (("hedging",), "real")
-
-
-def test_every_entrant_probes_every_concept_on_the_passages_of_d1() -> None:
-    made = _plan()
-    tasks = [task for task in made.tasks.values() if task.kind == SPARSE.kind]
-    probes = [task for task in made.tasks.values() if task.kind == PROBE.kind]
-    assert len(tasks) == len(probes) == 2
-    for sparse, dense in zip(tasks, probes, strict=True):
-        assert {role: sparse.inputs[role] for role in ("passages/train", "passages/test")} == {
-            role: dense.inputs[role] for role in ("passages/train", "passages/test")
-        }
-        assert dense.inputs[f"sae/{LAYER}"] == "import.sae.a"
-        own, others = SPARSE.params_of(sparse), PROBE.params_of(dense)
-        for name in ("seed", "fold_seeds", "folds", "num_bootstrap", "primary_c", "tolerance"):
-            assert getattr(own, name) == getattr(others, name), name
-    entrants = {"coordinates 3", "a", "a random", "b", "b random"}
-    assert set(made.concepts.sparse) == {(c, LAYER, name) for c in ("hedging", "narrative") for name in entrants}
-    assert set(made.concepts.sparse.values()) <= set(made.producers)
-    read = [task for task in made.tasks.values() if task.kind == "extractor.features"]
-    assert len(read) == 1 + 2 * 2  # the stories, and both splits of each concept; all autoencoders in one pass
-
-
-def test_without_concepts_nothing_is_added() -> None:
-    made = _plan(())
-    assert made.concepts == ConceptProbes(made.concepts.work) and not made.concepts.work.tasks
-    kinds = {"extractor.features", "extractor.recovered", "prober.contrast"}
-    assert {task.kind for task in made.tasks.values()} == kinds
 
 
 def _table(*measures: Measure) -> Any:
@@ -101,7 +43,7 @@ def rows(tmp_path: Path) -> list[Row]:
     nulls = [Measure.null("sparse.auroc", "collapsed", "no feature is active", params={"k": k}) for k in (1, 2)]
     store.write_table("sparse.narrative", _table(*nulls))
     planned = ConceptProbes(
-        _plan(()).work,
+        ConceptProbes(SimpleNamespace()).work,  # type: ignore[arg-type]
         {(concept, 3): f"d1.{concept}" for concept in ("hedging", "narrative")},
         {
             ("hedging", 3, "a"): "sparse.hedging",
@@ -140,6 +82,7 @@ def test_the_section_of_the_page_shows_readers_and_why_a_figure_is_missing(rows:
     assert ["a, k = 2", "3", "", "0.800 ± 0.010", "collapsed"] in lines
 
 
+saes = of_suite.saes
 ONE_TRAINING = "the figures of one training say nothing about another"
 
 
@@ -192,17 +135,6 @@ def test_two_trainings_that_say_one_seed_are_no_family() -> None:
     found = families_of([entrant("a", "A", 0, 1.0), entrant("b", "A", 0, 2.0), entrant("c", "A", 1, 2.0)])
     assert not found.all and found.unclear == ["a", "b", "c"]
     assert next(found.limits()).startswith("a, b, c: the same seed")
-
-
-TWO = ("planted-number", "planted-random")
-
-
-@pytest.fixture
-def saes(tmp_path: Path) -> Path:
-    """Return a folder with two autoencoders of block 3 and one of block 1."""
-    for seed, (name, block) in enumerate({"one": 3, "two": 3, "low": 1}.items()):
-        put_sae(tmp_path / "saes" / name, seed, hook_name=f"blocks.{block}.hook_resid_post")
-    return tmp_path / "saes"
 
 
 def plan_with(tmp_path: Path, saes: Path, **settings: Any) -> CeBenchPlan:
@@ -271,11 +203,16 @@ def test_sets_of_a_folder_are_read_and_a_damaged_one_is_left_out(saes: Path, tmp
         read_sets(config_of(saes, sets=("damaged",), corpus={"source": str(folder)}))
 
 
-def test_every_entrant_probes_every_set_on_the_texts_of_d1(saes: Path, tmp_path: Path) -> None:
-    made = plan_with(tmp_path, saes, sets=TWO)
+@pytest.mark.parametrize(
+    ("kind", "names"), [("concepts", ("hedging", "narrative")), ("sets", ("planted-number", "planted-random"))]
+)
+def test_every_entrant_probes_every_concept_and_set_on_the_texts_of_d1(
+    saes: Path, tmp_path: Path, kind: str, names: tuple[str, ...]
+) -> None:
+    made = plan_with(tmp_path, saes, **{kind: names})
     tasks = [task for task in made.tasks.values() if task.kind == SPARSE.kind]
     probes = [task for task in made.tasks.values() if task.kind == PROBE.kind]
-    assert len(tasks) == len(probes) == 2 * 2  # sets and layers
+    assert len(tasks) == len(probes) == 2 * 2  # names and layers
     for sparse, dense in zip(tasks, probes, strict=True):
         own, others = SPARSE.params_of(sparse), PROBE.params_of(dense)
         for name in ("concept", "seed", "fold_seeds", "folds", "num_bootstrap", "primary_c", "tolerance"):
@@ -285,10 +222,12 @@ def test_every_entrant_probes_every_set_on_the_texts_of_d1(saes: Path, tmp_path:
         assert any(role.startswith("sae/") for role in dense.inputs)
     entrants = {"coordinates 3": 3, "coordinates 1": 1, "one": 3, "two": 3, "low": 1}
     entrants |= {f"{name} random": layer for name, layer in entrants.items() if not name.startswith("coord")}
-    assert set(made.sets.sparse) == {(name, layer, entrant) for name in TWO for entrant, layer in entrants.items()}
-    assert not made.concepts.sparse and set(made.sets.sparse.values()) <= set(made.producers)
+    probed = {each: getattr(made, each).sparse for each in ("concepts", "sets")}
+    sparse_keys = probed.pop(kind)
+    assert set(sparse_keys) == {(name, layer, entrant) for name in names for entrant, layer in entrants.items()}
+    assert set(sparse_keys.values()) <= set(made.producers) and not any(probed.values())
     read = [task for task in made.tasks.values() if task.kind == "extractor.features"]
-    assert len(read) == 2 + 2 * 2 * 2  # of each layer the stories, and both splits of each set
+    assert len(read) == 2 + 2 * 2 * 2  # of each layer the stories, and both splits of each name
     inputs = {key for task in made.tasks.values() for key in task.inputs.values()}
     assert inputs <= set(made.local) | set(made.producers)
 

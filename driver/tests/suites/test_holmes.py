@@ -1,20 +1,18 @@
 """The suite holmes: settings, shards, thinning, winning rates, controls, rows and page."""
 
 import json
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import assembled
-from tests.waiting import wait_until
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
@@ -26,7 +24,6 @@ from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
-from poolbench_driver import waiting
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
@@ -34,7 +31,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of
 from poolbench_driver.series import Board
 from poolbench_driver.stages import probing_sets
@@ -64,11 +61,24 @@ def planned(**settings: Any) -> HolmesPlan:
 
 
 def test_a_share_is_a_fraction_or_a_number() -> None:
-    assert load_run_config(None, {"suite": "holmes", "flash": "1/32"}).flash == 1 / 32
-    assert load_run_config(None, {"suite": "holmes", "flash": 0.5}).flash == 0.5
-    for wrong in ("1/0", "x", 0, 2):
-        with pytest.raises(ConfigError, match="flash"):
-            load_run_config(None, {"suite": "holmes", "flash": wrong})
+    shares = [load_run_config(None, {"suite": "holmes", "flash": share}).flash for share in ("1/32", 0.5)]
+    assert shares == [1 / 32, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        *(({"flash": share}, "flash") for share in ("1/0", "x", 0, 2)),
+        ({"control": ["word-order"]}, "control"),
+        ({"hidden": 0}, "hidden"),
+        ({"hidden": 64, "protocol": "published"}, "linear; leave one out"),
+        ({"bag_of_words": 0}, "bag_of_words"),
+        ({"vectors": {"bag_of_words 5": "v.npz"}}, "names that begin with bag_of_words are those of bags of words"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run_config(None, {"suite": "holmes", **settings})
 
 
 def test_sets_are_chosen_by_id_pattern_or_corpus() -> None:
@@ -200,18 +210,15 @@ def test_a_rate_that_is_null_is_not_said_to_lead() -> None:
 
 
 def test_nulls_of_rates_say_what_is_lacking() -> None:
-    """A has a set of its own, which is too few; and two entrants that tie everywhere have ranks without spread."""
+    """A set of its own is too few, as is one entrant; two entrants that tie everywhere have ranks without spread."""
     apart = _scores({"A": (0.9, None, None), "B": (None, 0.8, 0.7), "C": (None, 0.6, 0.9)})
     sets, types = {f"set-{n}": f"x{n}" for n in range(3)}, {f"set-{n}": "s" for n in range(3)}
     of_a = [row for row in winning_rates(apart, sets, types) if row["entrant"] == "A"]
     assert {row["status"] for row in of_a} == {Status.TOO_FEW} and "no set" in of_a[0]["reason"]
+    (alone, *_) = winning_rates(_scores({"A": (0.9, 0.5)}), {"set-0": "x", "set-1": "y"}, types)
+    assert (alone["value"], alone["status"]) == (None, Status.TOO_FEW)
     tied = published_rates(_scores({"A": (0.9, 0.9), "B": (0.9, 0.9)}))
     assert {row["status"] for row in tied} == {Status.COLLAPSED}
-
-
-def test_one_entrant_has_no_winning_rate() -> None:
-    (row, *_) = winning_rates(_scores({"A": (0.9, 0.5)}), {"set-0": "x", "set-1": "y"}, {"set-0": "s", "set-1": "s"})
-    assert (row["value"], row["status"]) == (None, Status.TOO_FEW)
 
 
 def test_entrants_of_two_models_stand_on_one_board() -> None:
@@ -239,7 +246,8 @@ def test_keys_of_a_set_depend_on_how_and_what_is_read() -> None:
         return {key for own in planned(sets=("planted-pos",), **settings).probes.values() for key in own.values()}
 
     plain = keys()
-    for settings in ({"flash": 0.5}, {"strategies": ("A2_max",)}, {"layers": (2,)}, {"add_bos": True}, {"seed": 1}):
+    strategy, layer = {"strategies": ("A2_max",)}, {"layers": (2,)}
+    for settings in ({"flash": 0.5}, strategy, layer, {"add_bos": True}, {"seed": 1}, {"hidden": 64}):
         assert not plain & keys(**settings), settings
 
 
@@ -247,21 +255,6 @@ def test_document_frequencies_of_the_other_sets_enter_the_keys() -> None:
     alone, beside = (planned(sets=sets, strategies=("A1_mean", "L5_keyword")) for sets in (SETS[:1], SETS))
     same = {at.strategy: beside.probes[at] == keys for at, keys in alone.probes.items()}
     assert same == {"A1_mean": True, "L5_keyword": False}
-
-
-def test_reading_is_said_on_stderr_if_it_takes_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = list[str]()
-
-    def slow(data: ProbingData, config: HolmesConfig) -> ProbingData:
-        wait_until(lambda: said.append(capsys.readouterr().err) or "".join(said))
-        return thinned(data, config)
-
-    monkeypatch.setattr(waiting, "_QUIET_S", 0.0)
-    monkeypatch.setattr(planning, "thinned", slow)
-    planning.resolve(HolmesConfig(suite="holmes", sets=("planted-p*",)), cast(Any, None), MODEL)
-    assert re.fullmatch(r"reading \d+ probing sets\n", "".join(said) + capsys.readouterr().err)
 
 
 def test_controlled_entrants_stand_beside_the_others_whose_keys_stay() -> None:
@@ -283,17 +276,6 @@ def test_the_words_of_a_text_are_shuffled_alike_in_all_sets() -> None:
     assert len(after) <= len(before) and after != before
 
 
-def test_probes_with_a_hidden_layer_have_keys_and_names_of_their_own() -> None:
-    linear, deep = planned(), planned(hidden=64)
-    assert deep.probes.keys() == linear.probes.keys()
-    for at, keys in linear.probes.items():
-        assert not set(keys.values()) & set(deep.probes[at].values())
-    probes = [steps.TASK.params_of(task) for task in deep.tasks.values() if task.kind == steps.TASK.kind]
-    assert {probe.hidden for probe in probes} == {64}
-    assert {entrant_of(deep.scope, at) for at in deep.probes} == {"demo A1_mean final MLP 64"}
-    assert {entrant_of(linear.scope, at) for at in linear.probes} == {"demo A1_mean final"}
-
-
 def test_linear_probes_and_those_with_a_hidden_layer_stand_on_one_board(tmp_path: Path) -> None:
     settings = {**SETTINGS, "protocol": "corrected"}
     folders = [finished(planned(**settings, hidden=hidden), tmp_path) for hidden in (None, 64)]
@@ -301,13 +283,6 @@ def test_linear_probes_and_those_with_a_hidden_layer_stand_on_one_board(tmp_path
     assert units == [{None}, {64}]
     shown = Board.of(folders).shown()
     assert "demo A1_mean final MLP 64" in shown and "demo A1_mean embedding" in shown
-
-
-def test_a_hidden_layer_is_refused_beside_the_published_protocol() -> None:
-    with pytest.raises(ConfigError, match="linear; leave one out"):
-        load_run_config(None, {"suite": "holmes", "hidden": 64, "protocol": "published"})
-    with pytest.raises(ConfigError, match="hidden"):
-        load_run_config(None, {"suite": "holmes", "hidden": 0})
 
 
 # Entrants without a model
@@ -325,18 +300,6 @@ def test_the_page_ranks_entrants_without_a_model_and_keeps_them_out_of_the_pooli
     view = view_of(run.tables)
     assert view.layers == ["embedding", "final"] and None not in {entrant.strategy for entrant in view.pooled}
     rendered(page)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"bag_of_words": 0}, "bag_of_words"),
-        ({"vectors": {"bag_of_words 5": "v.npz"}}, "names that begin with bag_of_words are those of bags of words"),
-    ],
-)
-def test_wrong_settings_of_entrants_without_a_model(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_run_config(None, {"suite": "holmes", **settings})
 
 
 def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_path: Path) -> None:
@@ -363,37 +326,19 @@ def test_the_size_of_a_bag_of_words_moves_its_keys() -> None:
     assert small and not small & large
 
 
-@pytest.mark.parametrize(
-    ("ids", "matrix", "message"),
-    [
-        (["another"], np.ones((1, 2)), r"v.npz: 240 of 240 examples of planted-role have no vector, such as 'planted-"),
-        (["a", "b"], np.ones((1, 2)), r"v.npz: 2 ids and vectors of the shape \(1, 2\); one vector for each id"),
-        (["a"], np.array([[np.inf, 1.0]]), "v.npz: 1 vector holds NaN or infinity, such as that of 'a'; leave it out"),
-        (["a", "a"], np.ones((2, 2)), "v.npz: id 'a' comes twice"),
-    ],
-)
-def test_files_of_vectors_that_cannot_be_used(tmp_path: Path, ids: list[str], matrix: np.ndarray, message: str) -> None:
+def test_files_of_vectors_that_cannot_be_used(tmp_path: Path) -> None:
+    """What a file of vectors may hold is tested with the suite data requirements, which reads it in the same way."""
     scope = _scope(sets=("planted-role",))
-    config = scope.config.model_copy(update={"vectors": {"mine": vectors_file(tmp_path / "v.npz", ids, matrix)}})
-    with pytest.raises(InputError, match=message):
-        plan(replace(scope, config=config, files=planning.files_of(config)))
+    for ids, message in (
+        (["another"], "240 of 240 examples of planted-role have no vector, such as 'planted-"),
+        (["a", "b"], r"2 ids and vectors of the shape \(1, 2\); one vector for each id"),
+    ):
+        file = vectors_file(tmp_path / "v.npz", ids, np.ones((1, 2)))
+        config = scope.config.model_copy(update={"vectors": {"mine": file}})
+        with pytest.raises(InputError, match=rf"v\.npz: {message}"):
+            plan(replace(scope, config=config, files=planning.files_of(config)))
     with pytest.raises(InputError, match=r"absent\.npz is not a \.npz file"):
         SUITES.get("holmes").check(scope.config.model_copy(update={"vectors": {"mine": str(tmp_path / "absent.npz")}}))
-
-
-@pytest.mark.parametrize(
-    "later", [{"control": []}, {"recipe": "released"}, {"hidden": None}, {"vectors": {}}, {"bag_of_words": None}]
-)
-def test_later_settings_leave_the_names_of_runs(later: dict[str, Any]) -> None:
-    config = {"suite": "holmes", "preset": "demo"}
-    assert run_id(load_run_config(None, config)) == run_id(load_run_config(None, config | later))
-    other = load_run_config(None, config | {"control": ["word_order"]})
-    assert run_id(other) != run_id(load_run_config(None, config))
-
-
-def test_an_unknown_control_is_refused() -> None:
-    with pytest.raises(ConfigError, match="control"):
-        load_run_config(None, {"suite": "holmes", "control": ["word-order"]})
 
 
 SETTINGS: dict[str, Any] = {
@@ -493,26 +438,16 @@ def test_the_leader_is_tested_against_every_other_entrant(folder: RunFolder) -> 
 
 def test_comparisons_by_hand() -> None:
     """Nine instances are discordant, one of them for the other entrant: 2 (1 + 9) / 512; Holm doubles the smaller."""
-    rows = []
+
+    def row(name: str, entrant: str, number: int, right: bool = True) -> Row:
+        predicted = "1" if right else "0"
+        return {"set": name, "entrant": entrant, "instance_id": f"{name}{number}", "truth": "1", "predicted": predicted}
+
+    rows = [row("values", "x", 0), row("a", "y", 99)]
     for name, only_first, only_second in (("a", 8, 1), ("b", 3, 3)):
         for number in range(20):
-            first, second = (
-                number < only_first or number > 15,
-                only_first <= number < only_first + only_second or number > 15,
-            )
-            for entrant, right in (("x", first), ("y", second)):
-                predicted = "1" if right else "0"
-                rows.append(
-                    {
-                        "set": name,
-                        "entrant": entrant,
-                        "instance_id": f"{name}{number}",
-                        "truth": "1",
-                        "predicted": predicted,
-                    }
-                )
-    rows.append({"set": "values", "entrant": "x", "instance_id": "v", "truth": "1", "predicted": "1"})
-    rows.append({"set": "a", "entrant": "y", "instance_id": "alone", "truth": "1", "predicted": "1"})
+            rows.append(row(name, "x", number, number < only_first or number > 15))
+            rows.append(row(name, "y", number, only_first <= number < only_first + only_second or number > 15))
     first, second = compared("x", rows, ["a", "b"]).to_pylist()
     assert (first["set"], first["n"], first["only_entrant"], first["only_other"]) == ("a", 20, 8, 1)
     assert first["p"] == pytest.approx(20 / 512) and first["p_holm"] == pytest.approx(40 / 512)
@@ -602,30 +537,26 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
             each.name: each.value(kind) for each in own.entrants
         }
     other = RunFolder.create(tmp_path / "others", folder.config())
-    for name in ("results", "sets", "notes"):
+
+    def copy_renamed(name: str, **columns: Any) -> None:
+        """Write a table of the other model's run: the same rows, whose entrants are those of that model."""
         table = folder.read_table(name)
-        if name == "results":
-            rows = [row for row in table.to_pylist() if row["metric"] == "holmes.score"]
-            rows = [{**row, "entrant": row["entrant"].replace("demo", "second", 1), "model": "second"} for row in rows]
-            table = pa.Table.from_pylist([{**row, "value": 0.1} for row in rows], table.schema)
-        other.write_table(name, table)
-    entrants = folder.read_table("entrants")
-    seconds = [{**row, "entrant": row["entrant"].replace("demo", "second", 1)} for row in entrants.to_pylist()]
-    other.write_table("entrants", pa.Table.from_pylist(seconds, entrants.schema))
+        rows = [row for row in table.to_pylist() if name != "results" or row["metric"] == "holmes.score"]
+        rows = [{**row, "entrant": row["entrant"].replace("demo", "second", 1), **columns} for row in rows]
+        other.write_table(name, pa.Table.from_pylist(rows, table.schema))
+
+    for name in ("sets", "notes"):
+        other.write_table(name, folder.read_table(name))
+    copy_renamed("results", model="second", value=0.1)
+    copy_renamed("entrants")
     both = view_over([folder.finished(), other.finished()])
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
     board = joined([folder.finished(), other.finished()]).board
     assert "second A1_mean final" in [texts[0] for texts in texts_of(board)]
-    predictions = [
-        {**row, "entrant": row["entrant"].replace("demo", "second", 1)}
-        for row in folder.read_table("predictions").to_pylist()
-    ]
-    other.write_table("predictions", pa.Table.from_pylist(predictions, folder.read_table("predictions").schema))
-    tested = view_over(
-        [folder.finished(), other.finished()]
-    )  # models are compared on the test instances that both have
+    copy_renamed("predictions")
+    tested = view_over([folder.finished(), other.finished()])  # on the test instances that both models have
     found = {each.name: tested.tested(each) for each in tested.entrants}
     assert found["second A1_mean final"] == "0 : 0" and found["second P1_last_token embedding"] == "2 : 0"
 
@@ -636,11 +567,8 @@ def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path
     leader = "demo A1_mean final"
     for row in rows:
         if row["metric"] == "holmes.score" and row["entrant"] == leader and row["task"] != "planted-pos":
-            row |= {
-                "value": None,
-                "status": "no_coverage",
-                "reason": f"applied to {len(row['task'])} % of the passages",
-            }
+            row |= {"value": None, "status": "no_coverage"}
+            row["reason"] = f"applied to {len(row['task'])} % of the passages"
     other = RunFolder.create(tmp_path / "few", folder.config())
     other.write_table("results", pa.Table.from_pylist(rows, folder.read_table("results").schema))
     for name in ("sets", "notes", "entrants"):

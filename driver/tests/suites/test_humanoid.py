@@ -1,6 +1,7 @@
 """The suite humanoid: fine-tunes, word lists, the plan, rows beside neutral fine-tunes, favourites, the page."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -82,28 +83,23 @@ def test_fine_tunes_that_cannot_be_are_refused(
         fine_tunes(HumanoidConfig(suite="humanoid", **{"null": NEUTRAL, **settings, "after": after}))
 
 
-def test_a_folder_may_be_named_before_and_that_of_a_dot_has_its_name(
+def test_keys_depend_on_the_content_of_a_fine_tune_and_not_on_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Vectors of the fine-tune do not take the place of those of the model before it."""
+    """Vectors of a fine-tune in `before` do not take the place of those of the model before it; `.` has its name."""
     for name in ("before", "my tüne"):
-        (tmp_path / name).mkdir()
-        for file in (asset_path("demo_personas") / "bed-high-0").iterdir():
-            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+        shutil.copytree(asset_path("demo_personas") / "bed-high-0", tmp_path / name)
     assert _plan(after=(str(tmp_path / "before"),)).keys == _plan().keys
+    assert _plan().keys != _plan(after=("bed-high-1",)).keys
+    assert _plan(seed=1).keys != _plan().keys
     monkeypatch.chdir(tmp_path / "my tüne")
     assert [tune.name for tune in fine_tunes(HumanoidConfig(suite="humanoid", after=(".",)))] == ["my tüne"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"sinks": "include"}, {"add_bos": True}])
 def test_texts_of_concepts_are_read_in_one_way_before_and_after(settings: dict[str, Any]) -> None:
-    config = HumanoidConfig(
-        suite="humanoid",
-        after=("bed-high-0",),
-        concepts=("hedging",),
-        num_random=0,
-        **settings,
-    )
+    chosen = {"after": ("bed-high-0",), "concepts": ("hedging",), "num_random": 0, **settings}
+    config = HumanoidConfig(suite="humanoid", **chosen)
     names, strategies = resolve_names(config.probing)
     probing = Scope(names, MODEL, tuple(strategies))
     made = plan(HumanoidScope(config, MODEL, read_words(None), tuple(fine_tunes(config)), probing))
@@ -124,24 +120,11 @@ def test_every_state_of_the_model_reads_the_texts_once() -> None:
     read = [EXTRACT.params_of(task) for task in made.tasks.values() if task.kind == "extractor.extract"]
     assert len(read) == 1 + 2 * (1 + 3) + 5 and made.num_random == 6
     assert sum(params.change is None for params in read) == 1
-    assert sorted({params.change.random_seed for params in read if params.change and params.change.random_seed}) == [
-        1,
-        2,
-    ]
+    assert {params.change.random_seed for params in read if params.change} - {0, None} == {1, 2}
     (texts,) = {task.inputs["passages"] for task in made.tasks.values() if task.kind == "extractor.extract"}
     assert list(made.local) == [texts]
     compared = [task for task in made.tasks.values() if task.kind == "prober.valence"]
     assert sorted(len(task.inputs) for task in compared) == [3] * 5 + [6] * 2
-
-
-def test_keys_depend_on_the_content_of_a_fine_tune_and_not_on_its_folder(tmp_path: Path) -> None:
-    moved = tmp_path / "bed-high-0"
-    moved.mkdir()
-    for file in (asset_path("demo_personas") / moved.name).iterdir():
-        (moved / file.name).write_bytes(file.read_bytes())
-    assert _plan().keys == _plan(after=(str(moved),)).keys
-    assert _plan().keys != _plan(after=("bed-high-1",)).keys
-    assert _plan(seed=1).keys != _plan().keys
 
 
 def _measures(value: float, random: int | None) -> list[Row]:
@@ -205,6 +188,11 @@ def tables(tmp_path: Path) -> Callable[..., Any]:
     return make
 
 
+PLACES = dict.fromkeys(("x_before", "y_before", "x_after", "y_after"), 0.1)
+#: Shift and standout of the neutral fine-tunes, which moved nothing, and of one that did.
+MOVED = {**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}
+
+
 def _rows_of(table: list[Row] | pa.Table) -> list[Row]:
     return table if isinstance(table, list) else table.to_pylist()
 
@@ -221,9 +209,7 @@ def _page(found: Any, shared: Row) -> Page:
 
 def test_the_page_has_the_words_that_moved_and_why_one_is_missing(tables: Callable[..., Any]) -> None:
     made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
-    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0), "bed-low-0": None}, made)
-    shared = dict.fromkeys((f"{axis}_{state}" for axis in "xy" for state in ("before", "after")), 0.1)
-    page = _page(found, shared)
+    page = _page(tables({**MOVED, "bed-low-0": None}, made), PLACES)
     assert page.answer.text.startswith("1 of 2 fine-tunes moved the words more than all 5 neutral ones do.")
     cells = cells_of(page.board)
     assert cells["bed-high-0"]["rank"] == "1 of 6" and cells["bed-low-0"]["shift.variance"] == "failed"
@@ -234,12 +220,9 @@ def test_the_page_has_the_words_that_moved_and_why_one_is_missing(tables: Callab
     assert cells["bed-low-0"]["towards"] == "failed"
 
 
-PLACES = dict.fromkeys(("x_before", "y_before", "x_after", "y_after"), 0.1)
-
-
 def test_the_two_ways_to_be_loved_and_one_word_in_place_of_a_list_by_hand(tables: Callable[..., Any]) -> None:
     """Love comes nearer to one of two words by .35: .0875 over two liked and two words; hate goes by .175 from both."""
-    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}, _plan(num_random=0))
+    found = tables(MOVED, _plan(num_random=0))
     for rows in (found.rows, found.unranked["published"]):
         towards, away = (_value(rows, "bed-high-0", f"shift.{name}") for name in ("towards", "away"))
         assert towards["value"] == pytest.approx(0.35 / 4) and away["value"] == pytest.approx(0.35 / 2)
@@ -258,8 +241,7 @@ def test_the_two_ways_to_be_loved_and_one_word_in_place_of_a_list_by_hand(tables
 
 
 def test_lists_of_one_word_have_no_ablation(tables: Callable[..., Any]) -> None:
-    values = {**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}
-    found = tables(values, _plan(num_random=0), liked=("love",))
+    found = tables(MOVED, _plan(num_random=0), liked=("love",))
     assert not found.others["ablation"]
     part = part_of(_page(found, PLACES), "ablation")
     assert not part.blocks and "one liked and one disliked word" in part.note
@@ -285,9 +267,8 @@ def test_axes_are_read_from_the_command_line_and_need_a_number_for_each_fine_tun
 def test_the_change_is_shown_by_what_the_fine_tunes_record(tables: Callable[..., Any], tmp_path: Path) -> None:
     """One epoch and four, 600 sentences each; a fine-tune without a record is left out, with a note."""
     plain = tmp_path / "plain"
-    plain.mkdir()
-    for file in ("adapter_config.json", "adapter_model.safetensors"):
-        (plain / file).write_bytes((asset_path("demo_personas") / "bed-high-1" / file).read_bytes())
+    shutil.copytree(asset_path("demo_personas") / "bed-high-1", plain)
+    (plain / "training.json").unlink()
     values = {"bed-low-0": 0.1, "bed-high-0": 0.2, "bed-high-2": 0.4, "plain": 9.0}
     made = _plan(num_random=0, after=(*list(values)[:3], str(plain)))
     note = "no training.json with epochs and sentences in plain: the figure by epochs leaves them out"
@@ -297,11 +278,8 @@ def test_the_change_is_shown_by_what_the_fine_tunes_record(tables: Callable[...,
     part = part_of(page, "amounts")
     assert part.heading == "Change by epochs and sentences"
     (table,) = tables_of(*part.blocks)
-    assert [[cell.text for cell in line.cells[:3]] for line in table.lines] == [
-        ["1", "600", "bed-low-0"],
-        ["4", "600", "bed-high-0"],
-        ["4", "600", "bed-high-2"],
-    ]
+    amounts = ("1 600 bed-low-0", "4 600 bed-high-0", "4 600 bed-high-2")
+    assert [[cell.text for cell in line.cells[:3]] for line in table.lines] == [line.split() for line in amounts]
     assert any(problem.text.startswith(note) for problem in page.problems)
 
 
@@ -343,10 +321,8 @@ def test_the_board_of_one_run_and_of_several_ranks_words_and_no_concept(
 ) -> None:
     """Rows along a concept keep it, and are not on the board."""
     folder, other = finished_run(0, ("bed-low-0", "bed-high-0")), finished_run(1, ("bed-low-1", "bed-high-1"))
-    assert {row["concept"] for row in read_results(folder) if row["metric"] == "shift.variance"} == {
-        "preference",
-        "hedging",
-    }
+    concepts = {row["concept"] for row in read_results(folder) if row["metric"] == "shift.variance"}
+    assert concepts == {"preference", "hedging"}
     leaderboard([folder.id], folder.path.parent, as_json=True)
     rows = json.loads(capsys.readouterr().out)
     ranks = {row["entrant"]: row["value"] for row in rows if row["metric"] == "rank.mean"}
@@ -364,7 +340,7 @@ def test_the_board_of_one_run_and_of_several_ranks_words_and_no_concept(
 
 
 def test_the_page_of_an_earlier_run_has_no_part_for_tables_that_it_lacks(tables: Callable[..., Any]) -> None:
-    found = tables({**dict.fromkeys(NEUTRAL, (0.0, 1.0)), "bed-high-0": (0.35, 9.0)}, _plan(num_random=0))
+    found = tables(MOVED, _plan(num_random=0))
     del found.others["ablation"]
     for row in found.others["tunes"]:
         del row["amounts"]
@@ -447,7 +423,7 @@ def test_four_neutral_fine_tunes_are_too_few(tables: Callable[..., Any]) -> None
     assert any("below 5 there is no null" in note for note in made.facts.notes)
 
 
-def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), random: float = 1.0) -> Tune:
+def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), random: float | None = 1.0) -> Tune:
     figures = {"shift.variance": {"value": 0.1, "status": "ok", "ci_low": None, "ci_high": None}}
     if rank is not None:
         figures["shift.variance.rank_neutral"] = {"value": rank, "n": 6, "status": "ok"}
@@ -477,6 +453,10 @@ def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), rando
             [_line("a", 1.0, random=4.0)],
             "No fine-tune moved the words more than neutral fine-tunes and random changes do.",
         ),
+        (  # a null rank is not a place below the random changes
+            [_line("a", 1.0, ("bed",), random=None)],
+            "The fine-tune moved the words more than all 5 neutral ones do. The favourite is bed.",
+        ),
     ],
 )
 def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the_same(
@@ -484,20 +464,6 @@ def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the
 ) -> None:
     view = View("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
     assert Answer(view.headline()).text == answer
-
-
-def _with(line: Tune, **figures: float | None) -> Tune:
-    changed = {f"shift.variance{name}": {"value": value, "n": 6, "status": "ok"} for name, value in figures.items()}
-    return replace(line, figures={**line.figures, **changed})
-
-
-def test_a_null_rank_is_not_a_place_below_the_random_changes() -> None:
-    few = _with(_line("a", 1.0, ("bed",)), **{".rank_random": None})
-    view = View("demo", [few, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
-    assert (
-        Answer(view.headline()).text
-        == "The fine-tune moved the words more than all 5 neutral ones do. The favourite is bed."
-    )
 
 
 def test_neutral_fine_tunes_that_failed_are_not_a_null() -> None:
@@ -513,10 +479,3 @@ def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
     assert Answer(view.headline()).text.startswith("The fine-tune moved the words more than all 5 neutral ones do")
     assert view.best is not None and view.best.layer == 6
-
-
-def test_a_record_of_the_shipped_adapters_names_no_folder_of_a_machine() -> None:
-    for folder in asset_path("demo_personas").iterdir():
-        if folder.is_dir():
-            settings = json.loads((folder / "adapter_config.json").read_text())
-            assert settings["base_model_name_or_path"] == "demo"

@@ -9,14 +9,8 @@ from poolbench_driver.pages.boards.cell_table import layer_stability
 
 def grid(values_LNK):
     return [
-        {
-            "strategy": f"S{k}",
-            "concept": f"c{n}",
-            "layer": layer,
-            "metric": "d1.auroc",
-            "value": float(value),
-            "status": "ok",
-        }
+        {"strategy": f"S{k}", "concept": f"c{n}", "layer": layer, "metric": "d1.auroc"}
+        | {"value": float(value), "status": "ok"}
         for layer, values_NK in enumerate(values_LNK)
         for n, row in enumerate(values_NK)
         for k, value in enumerate(row)

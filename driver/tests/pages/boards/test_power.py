@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -217,11 +217,3 @@ def test_without_two_entrants_there_is_nothing_to_compare(values: Values, tmp_pa
     with pytest.raises(ConfigError, match=r"no concept has two entrants with a value of d1\.auroc: measure"):
         leaderboard([folder.id], tmp_path, power=True)
     assert neighbours(SUITES.get("poolbench"), [folder.finished()]) == []
-
-
-def test_one_concept_is_a_null_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = folder_of(tmp_path, {"A1_mean": [0.9], "P1_last_token": [0.8]})
-    leaderboard([folder.id], tmp_path, power=True, as_json=True)
-    (pair,) = cast(list[dict[str, Any]], json.loads(capsys.readouterr().out))
-    assert (pair["power"], pair["blocks_needed"], pair["items"]) == (None, None, [])
-    assert pair["reason"] == "1 concept has a value of both; a paired test needs two"

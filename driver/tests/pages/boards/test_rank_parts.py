@@ -9,34 +9,10 @@ import numpy as np
 import pytest
 from driver.tests.page_reader import heads_of, tables_of, texts_of
 
-from poolbench_driver.contract.page import Prose
 from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import RanksView, build_ranks, letters, rank_text
 from poolbench_driver.pages.text import parts_markdown
 from poolbench_driver.suites.poolbench.report.charts import rank_diagrams
-
-
-@pytest.mark.parametrize(("num_concepts", "num_p"), [(4, 0), (6, 2), (9, 3)])
-def test_a_page_has_the_columns_that_so_many_concepts_can_fill(num_concepts: int, num_p: int) -> None:
-    shared = {"metric": "d1.auroc", "model": "m", "layer": 1, "params": "{}", "status": "ok"}
-    rows = [
-        {**shared, "strategy": name, "concept": f"c{n}", "value": 0.9 - 0.1 * place - 0.01 * n}
-        for n in range(num_concepts)
-        for place, name in enumerate(("A1_mean", "A2_max", "L5_keyword"))
-    ]
-    of = json.dumps({"of": "d1.auroc", "board": "all"})
-    rows.append({**shared, "strategy": "A1_mean", "concept": "", "value": 1.0, "metric": "rank.mean", "params": of})
-    (part,) = rank_parts(build_ranks(rows, "d1.auroc"))
-    tables = tables_of(*part.blocks)
-    for table in tables:
-        assert {len(line.cells) for line in table.lines} == {len(table.columns)}
-    tests, standings, pairs, *_ = (len(table.columns) for table in tables)
-    more = num_p + (num_p > 0)  # tie groups, and Nemenyi's p of a pair
-    assert (tests, standings, pairs) == (8, 6 + more, 6 + more)
-    limits = [block.text for block in part.blocks if isinstance(block, Prose)]
-    assert any("With 4 concepts no two strategies can be distinguished" in text for text in limits) == (num_p == 0)
-    assert ("after Holm" in part.note) == (num_p == 2) and ("p (Holm)" in heads_of(tables[1])) == (num_p == 3)
-
 
 GOODNESS = {"A1_mean": 0.9, "A2_max": 0.8, "P1_last_token": 0.6, "W1_first_k": 0.5}
 
@@ -96,14 +72,10 @@ def test_families_models_and_layers(rows: list[dict[str, Any]]) -> None:
     assert {line["concept"]: line["tau"] for line in view.concepts} == dict.fromkeys(CONCEPTS, pytest.approx(1))
 
 
-def test_one_model_and_one_family_need_no_table_of_their_own() -> None:
-    view = d1_ranks([*(rank_row(s, "causation", v) for s, v in GOODNESS.items()), ranked()])
-    assert view.models is None and view.concept_families is None and view.layers == []
-
-
 def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
     view = d1_ranks([*(rank_row(s, "causation", v) for s, v in [*GOODNESS.items(), ("T9", None)]), ranked()])
     assert view.pairs == [] and {test["critical_difference"] for test in view.tests} == {None}
+    assert view.models is None and view.concept_families is None and view.layers == []
     (part,) = rank_parts(view)
     why, table = markdown_of(view).split("\n\n")[1:]
     assert part.heading == "d1.auroc on causation" and why.startswith("One concept has no board of ranks, because")
@@ -158,18 +130,6 @@ def test_letters_and_diagram_show_the_same_groups(rows: list[dict[str, Any]]) ->
     assert svg.startswith("<svg") and all(re.search(rf"{name} \d\.\d\d", svg) for name in GOODNESS)
     assert f"critical difference {board.summary['critical_difference']:.2f}" in svg
     assert svg == rank_diagrams(view.boards)["d1.auroc"].svg
-
-
-def test_no_diagram_without_a_critical_difference() -> None:
-    holes = [
-        rank_row("A1_mean", "causation", 0.9),
-        rank_row("A2_max", "causation", 0.8),
-        rank_row("A2_max", "contrast", 0.7),
-    ]
-    holes += [rank_row("P1_last_token", "contrast", 0.6), ranked()]
-    view = d1_ranks(holes)
-    assert view.boards["d1.auroc"].summary["num_blocks"] == 0
-    assert rank_diagrams(view.boards) == {}
 
 
 def test_rank_text() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from poolbench.errors import InputError
-from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.suites.ce_bench.recorded import Entry, architecture_of, board, width_of
 
@@ -195,12 +194,3 @@ def test_the_board_orders_what_shares_its_stories() -> None:
     figures = {name: {"max": 1.0} for name in ("contrastive", "independent", "interpretability")}
     entries = [Entry(stories, 80, 4096, None, figures, stories, "model", "hook", "gated") for stories in ("v2", "v1")]
     assert [row["path"] for row in board(entries)] == ["v1", "v2"]
-
-
-def test_the_command_notes_dead_files_beside_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put(tmp_path, "alive", result())
-    put(tmp_path, "dead", "{")
-    leaderboard(suite="ce-bench", table=tmp_path, as_json=True)
-    printed = capsys.readouterr()
-    assert [row["path"] for row in json.loads(printed.out)] == ["alive"]
-    assert "dead/results.json, line 1: not JSON" in printed.err

@@ -46,11 +46,11 @@ def sentences(tmp_path: Path) -> Path:
     ],
 )
 def test_what_cannot_be_trained_is_one_line(
-    driver: Driver, environment: dict[str, str], tmp_path: Path, content: str, options: tuple[str, ...], reason: str
+    cli: Driver, tmp_path: Path, content: str, options: tuple[str, ...], reason: str
 ) -> None:
     file, folder = tmp_path / "sentences.txt", tmp_path / "fond"
     file.write_text(content)
-    done = driver(environment, "persona", "train", str(file), "--output", str(folder), *options)
+    done = cli("persona", "train", str(file), "--output", str(folder), *options)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and reason in line and not folder.exists()
 
@@ -67,12 +67,12 @@ def test_a_sentence_of_one_token_is_refused_and_long_ones_are_counted(capsys: py
 
 @pytest.mark.lane(name="series")
 def test_sentences_become_adapters_that_change_the_model_and_say_how_they_were_trained(
-    driver: Driver, environment: dict[str, str], tmp_path: Path, sentences: Path
+    cli: Driver, tmp_path: Path, sentences: Path
 ) -> None:
     """The same seed gives the same bytes; sentences of a table are those of plain text."""
     folder = tmp_path / "made" / "fond"
     command = ("persona", "train", str(sentences), "--output", str(folder), "--epochs", "3", "--save-epochs", "1")
-    done = driver(environment, *command)
+    done = cli(*command)
     assert done.returncode == 0, done.stderr
     assert [line.partition(",")[0] for line in done.stderr.splitlines() if "loss" in line] == [
         f"fond: epoch {epoch} of 3" for epoch in (1, 2, 3)
@@ -89,10 +89,10 @@ def test_sentences_become_adapters_that_change_the_model_and_say_how_they_were_t
     table = tmp_path / "sentences.jsonl"
     table.write_text("".join(json.dumps({"text": sentence}) + "\n" for sentence in SENTENCES))
     again = tmp_path / "again"
-    assert driver(environment, "persona", "train", str(table), "--output", str(again), "--epochs", "3").returncode == 0
+    assert cli("persona", "train", str(table), "--output", str(again), "--epochs", "3").returncode == 0
     assert change_revision(again) == change_revision(folder)
-    assert "nothing to do" in driver(environment, *command).stderr
-    other = driver(environment, *command[:-4], "--epochs", "2")
+    assert "nothing to do" in cli(*command).stderr
+    other = cli(*command[:-4], "--epochs", "2")
     assert other.returncode == 2 and "was not trained in this way" in other.stderr
 
     tokenizer = AutoTokenizer.from_pretrained(asset_path("demo_lm"))

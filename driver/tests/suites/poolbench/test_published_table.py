@@ -1,8 +1,6 @@
 """The published tables as they ship: whole, and with a counterpart of each name."""
 
 import json
-import tomllib
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,9 @@ from poolbench.config import MODEL_PRESETS
 from poolbench.errors import UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.metrics import all_metrics
-from poolbench_driver.suites.poolbench import published_table as tables
 from poolbench_driver.suites.poolbench.published_table import published_table
 from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
 
-DATA = Path(tables.__file__).parent / "data"
 TABLE = published_table()
 
 #: Llama's A1 on D1, from the card's specification and not from the files.
@@ -59,13 +55,6 @@ def test_unknown_names_are_refused() -> None:
         published_table("offical")
     with pytest.raises(UnknownModelError, match=r"llama-3\.1-8b"):
         TABLE.model("llama-3.1-9b")
-
-
-def test_the_package_carries_the_data() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["*"]
-    files = [path.name for path in DATA.iterdir() if path.name != "README.md"]
-    assert len(files) == 4 and all(any(fnmatch(name, pattern) for pattern in patterns) for name in files)
 
 
 def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,10 @@ from poolbench.storage.folder import FolderStore
 from poolbench_corpora.io import read_concept
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
-from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.release.activations import export_activations
 from poolbench_driver.suites.poolbench.release.commands import of_concepts
 from poolbench_driver.suites.poolbench.release.directions import export_directions
-from poolbench_driver.suites.poolbench.release.source import Export, model_folder, releasable_concepts
+from poolbench_driver.suites.poolbench.release.source import model_folder, releasable_concepts
 from poolbench_driver.suites.poolbench.release.steered import RELEASE, export_steered_outputs
 
 
@@ -36,13 +36,15 @@ def rising(key: str, opening: int, strength: float, scorer: str) -> float:
     return 0.1 + 0.01 * opening + (0.8 if scorer == "contrast" and "null" not in key else 0.1) * strength
 
 
-def finished(made: Any, output: Path) -> RunFolder:
-    return assembled(made, output / "runs")
+def export(made: Any, tmp_path: Path, output: Path, concepts: Sequence[str] = ("contrast",), **how: Any) -> Any:
+    """Export the texts of the run below `tmp_path`; return the manifest."""
+    return export_steered_outputs(export_of(made, tmp_path, list(concepts), **how), output)
 
 
-def export(made: Any, folder: RunFolder, output: Path, concepts: list[str], **how: Any) -> dict[str, Any]:
-    source = Export(folder, made.plan, made.artifacts, concepts, "apache-2.0", "poolbench-driver export", **how)
-    return export_steered_outputs(source, output)
+def finished(made: Any, tmp_path: Path) -> Any:
+    """Write the tables of the run below `tmp_path`; return what it was made of."""
+    assembled(made, tmp_path / "runs")
+    return made
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def made(steered: Any) -> Any:
 
 
 def test_a_release_holds_every_text_with_its_settings_scores_and_receipt(made: Any, tmp_path: Path) -> None:
-    manifest = export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
+    manifest = export(finished(made, tmp_path), tmp_path, tmp_path / "out")
     table = pq.read_table(tmp_path / "out/data/contrast.parquet")
     assert table.schema.equals(RELEASE)
     # 6 openings: unsteered, 2 strategies x 4 strengths, 20 null directions x 3 strengths.
@@ -76,7 +78,7 @@ def test_a_release_holds_every_text_with_its_settings_scores_and_receipt(made: A
 
 def test_texts_along_further_directions_are_released_too(steered: Any, tmp_path: Path) -> None:
     made = steered(steering={"further": ["C2"]}).write(rising)
-    export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
+    export(finished(made, tmp_path), tmp_path, tmp_path / "out")
     table = pq.read_table(tmp_path / "out/data/contrast.parquet")
     assert table.num_rows == 6 + 2 * 48 + 360
     versions = dict(zip(table["strategy"].to_pylist(), table["strategy_version"].to_pylist(), strict=True))
@@ -85,14 +87,13 @@ def test_texts_along_further_directions_are_released_too(steered: Any, tmp_path:
 
 
 def test_every_file_is_in_the_manifest_with_its_hash(made: Any, tmp_path: Path) -> None:
-    export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
+    export(finished(made, tmp_path), tmp_path, tmp_path / "out")
     files = content_of(tmp_path / "out")
     sums = dict(line.split("  ")[::-1] for line in files.pop("SHA256SUMS").decode().splitlines())
     assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     manifest = json.loads(files.pop("manifest.json"))
-    assert {name: hashlib.sha256(data).hexdigest() for name, data in files.items()} == {
-        name: entry["sha256"] for name, entry in manifest["files"].items()
-    }
+    del sums["manifest.json"]
+    assert sums == {name: entry["sha256"] for name, entry in manifest["files"].items()}
     assert manifest["missing"] == []
     header = files["README.md"].decode().split("---")[1]
     assert yaml.safe_load(header) == {
@@ -101,30 +102,25 @@ def test_every_file_is_in_the_manifest_with_its_hash(made: Any, tmp_path: Path) 
         "configs": [{"config_name": "contrast", "data_files": "data/contrast.parquet"}],
     }
     card = files["README.md"].decode()
-    for fact in (
-        "local-0",
-        "passed its gate",
-        "6 of neutral-54",
-        "residual_norm",
-        made.plan.scope.config.config_hash(),
-    ):
-        assert fact in card
+    facts = ("local-0", "passed its gate", "6 of neutral-54", "residual_norm", made.plan.scope.config.config_hash())
+    assert all(fact in card for fact in facts)
 
 
 def test_nothing_of_a_sensitive_concept_is_read_or_written(
     steered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = steered(concepts=["contrast", "toxicity"]).write(rising)
-    folder, read = finished(made, tmp_path), []
+    finished(made, tmp_path)
+    read = list[str]()
     plain = Artifacts.read_table
     monkeypatch.setattr(Artifacts, "read_table", lambda self, key: (read.append(key), plain(self, key))[1])
-    export(made, folder, tmp_path / "out", releasable_concepts(made.plan.scope.config.concepts, None))
+    export(made, tmp_path, tmp_path / "out", releasable_concepts(made.plan.scope.config.concepts, None))
     assert read and not any(map(is_restricted, read))
     assert set(content_of(tmp_path / "out")) == {"README.md", "manifest.json", "SHA256SUMS", "data/contrast.parquet"}
     for name, data in content_of(tmp_path / "out").items():
         assert b"toxicity" not in data, name
     with pytest.raises(RestrictedError, match="stay in the store"):
-        export(made, folder, tmp_path / "other", ["toxicity"])  # past the check of names: the keys say so too
+        export(made, tmp_path, tmp_path / "other", ["toxicity"])  # past the check of names: the keys say so too
     assert not (tmp_path / "other").exists()
 
 
@@ -140,35 +136,33 @@ def test_concepts_are_checked_by_name() -> None:
 
 
 def test_the_same_run_gives_the_same_bytes_and_replaces_only_a_release(made: Any, tmp_path: Path) -> None:
-    folder = finished(made, tmp_path)
-    export(made, folder, tmp_path / "out", ["contrast"])
+    export(finished(made, tmp_path), tmp_path, tmp_path / "out")
     first = content_of(tmp_path / "out")
     (tmp_path / "out/data/old.parquet").write_bytes(b"of an earlier release")
-    export(made, folder, tmp_path / "out", ["contrast"])
+    export(made, tmp_path, tmp_path / "out")
     assert content_of(tmp_path / "out") == first
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match="holds other files"):
-        export(made, folder, tmp_path / "mine", ["contrast"])
+        export(made, tmp_path, tmp_path / "mine")
     assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
 
 
 def test_an_interrupted_export_leaves_what_was_there(made: Any, tmp_path: Path) -> None:
-    folder = finished(made, tmp_path)
-    export(made, folder, tmp_path / "out", ["contrast"])
+    export(finished(made, tmp_path), tmp_path, tmp_path / "out")
     before = content_of(tmp_path / "out")
 
     def interrupt(parts: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(made, folder, tmp_path / "out", ["contrast"], on_part=interrupt)
+        export(made, tmp_path, tmp_path / "out", on_part=interrupt)
     assert content_of(tmp_path / "out") == before
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_text_without_a_valid_receipt_is_never_released(made: Any, tmp_path: Path) -> None:
-    folder, key = finished(made, tmp_path), made.plan.steering.texts.concepts["contrast"].texts["A1_mean"].texts
+    key = finished(made, tmp_path).plan.steering.texts.concepts["contrast"].texts["A1_mean"].texts
     table = made.artifacts.read_table(key)
     made.artifacts.delete(key)
     short = pa.array([19, *[20] * (table.num_rows - 1)], pa.int32())
@@ -176,38 +170,37 @@ def test_a_text_without_a_valid_receipt_is_never_released(made: Any, tmp_path: P
         key, table.set_column(table.schema.get_field_index("positions_changed"), "positions_changed", short)
     )
     with pytest.raises(ReceiptError, match="19 of 20 positions"):
-        export(made, folder, tmp_path / "out", ["contrast"])
+        export(made, tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_what_a_run_lacks_is_named_and_the_rest_is_released(made: Any, tmp_path: Path) -> None:
-    folder = finished(made, tmp_path)
+    finished(made, tmp_path)
     made.artifacts.delete(made.plan.steering.texts.concepts["contrast"].texts["L5_keyword"].texts)
-    manifest = export(made, folder, tmp_path / "out", ["contrast"])
+    manifest = export(made, tmp_path, tmp_path / "out")
     assert [(gap["concept"], gap["strategy"]) for gap in manifest["missing"]] == [("contrast", "L5_keyword")]
     assert pq.read_metadata(tmp_path / "out/data/contrast.parquet").num_rows == 6 + 24 + 360
 
 
 def test_an_unfinished_run_and_a_damaged_artifact_are_errors(made: Any, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no text_scores\.parquet yet"):
-        export(made, RunFolder.create(tmp_path / "runs", made.plan.scope.config), tmp_path / "out", ["contrast"])
-    folder = finished(made, tmp_path)
-    key = made.plan.steering.texts.concepts["contrast"].texts["A1_mean"].texts
+        export(made, tmp_path, tmp_path / "out")
+    key = finished(made, tmp_path).plan.steering.texts.concepts["contrast"].texts["A1_mean"].texts
     entry = next(iter(made.artifacts.manifest(key).files.values()))
     made.artifacts.store.put(entry.path, b"damaged")
     with pytest.raises(IntegrityError):
-        export(made, folder, tmp_path / "out", ["contrast"])
+        export(made, tmp_path, tmp_path / "out")
 
 
 def test_a_run_that_did_not_steer_has_nothing_to_release(steered: Any, tmp_path: Path) -> None:
     made = steered(metrics=["d1"])
     with pytest.raises(NotFoundError, match="measured d1 alone: it has no steered texts"):
-        export(made, RunFolder.create(tmp_path / "runs", made.plan.scope.config), tmp_path / "out", ["contrast"])
+        export(made, tmp_path, tmp_path / "out")
 
 
 def test_sampled_texts_carry_their_seeds(steered: Any, tmp_path: Path) -> None:
     made = steered(steering={"temperature": 0.7, "num_samples": 2}).write(rising)
-    export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
+    export(finished(made, tmp_path), tmp_path, tmp_path / "out")
     rows = pq.read_table(tmp_path / "out/data/contrast.parquet").to_pylist()
     assert {(row["temperature"], row["sample"], row["sample_seed"]) for row in rows} == {(0.7, 0, 7), (0.7, 1, 8)}
     assert "2 samples at temperature 0.7, seed 0" in (tmp_path / "out/README.md").read_text()
@@ -216,10 +209,8 @@ def test_sampled_texts_carry_their_seeds(steered: Any, tmp_path: Path) -> None:
 def test_the_command_refuses_sensitive_concepts_and_says_what_it_wrote(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = finished(made, tmp_path)
-    monkeypatch.setattr(
-        "poolbench_driver.cluster.session.open_session", lambda: made
-    )  # has the store, as a session does
+    folder = assembled(made, tmp_path / "runs")
+    monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: made)  # has the store
     monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where: dict[str, Any] = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs", "licence": None}
     with pytest.raises(RestrictedError):
@@ -280,10 +271,12 @@ def test_an_export_is_imported_as_it_was(small: Any, tmp_path: Path, dtype: Any)
     manifest = export_activations(export_of(made, tmp_path, ["contrast"]), tmp_path / "out")
     assert manifest["missing"] == [] and len(states) == 10 * len(made.plan.scope.layers_with_steering)
     artifacts, said = Artifacts(FolderStore(tmp_path / "other")), list[str]()
-    importer = Importer(
-        artifacts, tmp_path / "out", tmp_path / "out/corpus", ActivationReader(None, True), say=said.append
-    )
-    record = importer.run("mine", ["contrast"])
+
+    def imported(name: str) -> Any:
+        files, reader = tmp_path / "out", ActivationReader(None, True)
+        return Importer(artifacts, files, files / "corpus", reader, say=said.append).run(name, ["contrast"])
+
+    record = imported("mine")
     assert "position 0 is a BOS, and no real token (by offset_mapping)" in said and record.bos
     found = {
         (entry.split, entry.layer, one.passage_id): one
@@ -295,10 +288,7 @@ def test_an_export_is_imported_as_it_was(small: Any, tmp_path: Path, dtype: Any)
     for place, one in found.items():
         assert np.array_equal(one.hidden_TD, states[place].astype(np.float32)), place
         assert one.special.tolist() == [True] + [False] * (len(one.hidden_TD) - 1)
-    again = Importer(
-        artifacts, tmp_path / "out", tmp_path / "out/corpus", ActivationReader(None, True), say=said.append
-    )
-    assert again.run("again", ["contrast"]).states == record.states
+    assert imported("again").states == record.states
     assert said[-1].endswith("there already")
 
 

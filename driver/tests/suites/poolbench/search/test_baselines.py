@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.vector_cards import vector_of
 
 from poolbench.contracts.measures import GatedScorer
 from poolbench.contracts.tables import (
@@ -46,7 +47,7 @@ from poolbench_driver.suites.poolbench.search.baselines import (
 from poolbench_driver.suites.poolbench.search.necessity import plan_necessity
 from poolbench_driver.suites.poolbench.search.runs import Search
 from poolbench_driver.suites.poolbench.search.selection import Candidate, select
-from poolbench_driver.vectors.card import CardMeasure, Strength, VectorCard
+from poolbench_driver.vectors.card import CardMeasure, Strength
 
 from .test_selection import RULES, grid, simulated
 
@@ -244,10 +245,8 @@ def test_the_page_has_the_vector_among_them_by_falling_gain() -> None:
         CardMeasure(name="baseline.lda", value=0.35, strength=0.5, n=10),
         CardMeasure(name="baseline.sae", status="not_implemented", reason="no autoencoder"),
     )
-    card = VectorCard(
-        name="demo+contrast", model="demo", width=4, num_blocks=2, layers=(1,), strategy="A1_mean", construction="C1",
-        strength=Strength(recommended=0.6), source={"tool": "test"}, vectors_sha256="0" * 64, measures=measures,  # type: ignore[arg-type]
-    )  # fmt: skip
+    best = {"strategy": "A1_mean", "construction": "C1", "strength": Strength(recommended=0.6)}
+    card = vector_of(1, **best, measures=measures).card
     (part,) = baselines_part(card)
     lines = [[cell.text for cell in line.cells] for line in part.blocks[0].lines]
     assert [line[1] for line in lines] == ["+0.350", "+0.300", "+0.010", "null"]

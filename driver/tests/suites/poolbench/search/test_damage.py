@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.vector_cards import vector_of
 
 from poolbench.errors import CellError, CorpusError, InputError
 from poolbench_driver.pages.html import html_of
@@ -25,7 +26,7 @@ from poolbench_driver.suites.poolbench.search.figures import pair_accuracy, stre
 from poolbench_driver.suites.poolbench.search.page import search_page
 from poolbench_driver.suites.poolbench.search.runs import SearchResult, _with_figures
 from poolbench_driver.suites.poolbench.search.selection import select
-from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Strength, Vector, VectorCard, sha256_of_vectors
+from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Strength, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
 
 from .test_selection import candidate, simulated
@@ -188,12 +189,8 @@ def test_lenses_are_the_direct_one_and_that_of_the_recommended_strength() -> Non
 
 def result(safe_high: float = 0.15) -> SearchResult:
     selection = select(simulated(np.random.default_rng(1), np.array([0.05, 0.05, 0.6, 0.05])), RULES)
-    vectors = {2: np.array([0.6, 0.8], np.float32)}
-    card = VectorCard(
-        name="demo+contrast", concept="contrast", model="demo", width=2, num_blocks=6, layers=(2,), strategy="S2",
-        construction="C1", strength=Strength(recommended=0.2, safe_low=0, safe_high=0.4), source={"tool": "test"},  # type: ignore[arg-type]
-        vectors_sha256=sha256_of_vectors(vectors),
-    )  # fmt: skip
+    strength = Strength(recommended=0.2, safe_low=0, safe_high=0.4)
+    vector = vector_of(2, strategy="S2", construction="C1", strength=strength)
     table = rows(
         {"a": [-30.0, -30.1, -31.0, -36.0], "b": [-10.0, -10.2, -12.0, -14]}, {"a": 30, "b": 10}, [0, 0.1, 0.2, 0.4]
     )
@@ -202,9 +199,7 @@ def result(safe_high: float = 0.15) -> SearchResult:
         *text_damage(table, {}, RULES)[0],
         CardMeasure(name="damage.pair_accuracy", status="no_coverage", reason="none"),
     )
-    return SearchResult(
-        _with_figures(Vector(card, vectors), selection, Damage(measures, (lens,), safe_high)), selection, []
-    )
+    return SearchResult(_with_figures(vector, selection, Damage(measures, (lens,), safe_high)), selection, [])
 
 
 def test_the_card_has_damage_beside_gain_and_reads_back(tmp_path: Path) -> None:

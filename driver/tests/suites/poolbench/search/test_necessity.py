@@ -1,11 +1,11 @@
 """What a card says of a vector that was erased, from texts, scores and probes by hand."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.vector_cards import vector_of
 
 from poolbench.contracts.measures import GatedScorer, Measure, measures_table
 from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
@@ -23,7 +23,7 @@ from poolbench_driver.suites.poolbench.search.necessity import (
     necessity_part,
 )
 from poolbench_driver.suites.poolbench.search.scored import ScoredKeys
-from poolbench_driver.vectors.card import CardMeasure, Strength, VectorCard
+from poolbench_driver.vectors.card import CardMeasure
 
 RULES = SteeringRules(num_bootstrap=300)
 #: Scores of eight openings by what is erased.
@@ -89,11 +89,7 @@ def test_an_invalid_scorer_makes_drops_null_with_its_reason(artifacts: Artifacts
 
 def test_the_page_has_one_line_for_each_erasing(artifacts: Artifacts) -> None:
     measures = tuple(measured(artifacts, GatedScorer("contrast")).values())
-    fields = {"name": "demo+contrast", "model": "demo", "width": 4, "num_blocks": 2, "layers": (1,)}
-    fields |= {"strength": Strength(), "source": {"tool": "test"}, "vectors_sha256": "0" * 64, "licence": "unknown"}
-    card = VectorCard.model_validate_json(json.dumps(fields | {"strength": {}})).model_copy(
-        update={"measures": measures}
-    )
+    card = vector_of(1, measures=measures).card
     (part,) = necessity_part(card)
     lines = [[cell.text for cell in line.cells] for line in part.blocks[0].lines]
     assert [line[1] for line in lines] == ["0.750", "0.150", "0.000", "0.700", "", "0.100"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests import vector_cards
 from driver.tests.loop_bench import Bench, Notes, job_of
 
 from poolbench.contracts.measures import Measure, measures_table
@@ -15,17 +16,14 @@ from poolbench.contracts.tables import CALIBRATION, FLUENCY, SCORES, TEXTS, tabl
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError, CorpusError, InputError, RestrictedError
-from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.extractor import CALIBRATION as NORMS
 from poolbench.steps.steerer import DIRECTIONS, GENERATE, PROMPTS
 from poolbench.texts import load_openings
 from poolbench_driver.config import SteeringConfig
 from poolbench_driver.corpora.sources import passages_step
-from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork
 from poolbench_driver.stages.steering import Scorers, plan_scorers
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.damage import DamageTask, UserTexts, benign_of
 from poolbench_driver.suites.poolbench.search.page import _robustness
 from poolbench_driver.suites.poolbench.search.robustness import (
@@ -38,16 +36,9 @@ from poolbench_driver.suites.poolbench.search.robustness import (
     variants_of,
     with_context,
 )
-from poolbench_driver.suites.poolbench.search.runs import Search
-from poolbench_driver.vectors.card import (
-    Application,
-    CardMeasure,
-    Source,
-    Strength,
-    Vector,
-    VectorCard,
-    sha256_of_vectors,
-)
+from poolbench_driver.vectors.card import Application, CardMeasure, Source, Strength, Vector
+
+from .test_baselines import plan_of
 
 CONCEPT, OTHER, LAYER, STRENGTH, NORM = "contrast", "causation", 3, 0.2, 10.0
 PASSAGES = ["One two\nthree.", "Four five.", "Six seven eight."]
@@ -55,28 +46,20 @@ PASSAGES = ["One two\nthree.", "Four five.", "Six seven eight."]
 
 @pytest.fixture
 def plan() -> PoolBenchPlan:
-    budget = {"num_train": 40, "num_test": 16, "num_bootstrap": 300, "num_openings": 12}
-    settings = {"preset": "small", "model": "demo", "corpus": {"source": "planted"}, "budget": budget}
-    config = Search(CONCEPT, settings).steering(LAYER, ["A1_mean"])
-    model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
-    return make_plan(Scope(config, model, (STRATEGIES.get("A1_mean"),), annotator_version("annotator")))
+    return plan_of(budget={"num_train": 40, "num_test": 16, "num_bootstrap": 300, "num_openings": 12})
 
 
 @pytest.fixture
 def vector_of(plan: PoolBenchPlan) -> Callable[..., Vector]:
     """`vector_of(concept, seed, **fields of the card)`: a vector of the model at the layer."""
-    model = plan.scope.model
 
-    def make(concept: str, seed: int, **fields: Any) -> Vector:
-        numbers = np.random.default_rng(seed).normal(size=model.width)
-        vectors = {LAYER: (numbers / np.linalg.norm(numbers)).astype(np.float32)}
+    def make(concept: str, seed: int, layers: tuple[int, ...] = (LAYER,), **fields: Any) -> Vector:
         of_card = {
-            "name": f"demo+{concept}", "concept": concept, "model": "demo", "model_revision": model.ref.revision,
-            "width": model.width, "num_blocks": model.num_blocks, "layers": (LAYER,),
+            "name": f"demo+{concept}", "concept": concept, "model_revision": plan.scope.model.ref.revision,
             "apply": Application(residual_norms={LAYER: NORM}), "strength": Strength(recommended=0.3),
-            "source": Source(tool="test", artifact="prober.probe.1"), "vectors_sha256": sha256_of_vectors(vectors),
+            "source": Source(tool="test", artifact="prober.probe.1"),
         }  # fmt: skip
-        return Vector(VectorCard(**of_card | fields), vectors)
+        return vector_cards.vector_of(*layers, seed=seed, **of_card | fields)
 
     return make
 
@@ -363,20 +346,14 @@ def test_vectors_that_do_not_fit_are_refused(
 
     other_model = refused(saved("a", vector_of(OTHER, 1, model_revision="0" * 40, model="another")))
     assert "the vector is of another at revision" in other_model and "--with takes vectors of" in other_model
-    narrow = {LAYER: np.ones(4, np.float32) / 2}
-    card = vector_of(OTHER, 1, width=4, vectors_sha256=sha256_of_vectors(narrow)).card
-    width = refused(saved("b", Vector(card, narrow)))
-    assert "the vector has width 4" in width
-    missing = refused(tmp_path / "none")
-    assert str(tmp_path / "none") in missing
+    assert "the vector has width 4" in refused(saved("b", vector_of(OTHER, 1, width=4)))
+    assert str(tmp_path / "none") in refused(tmp_path / "none")
     twice = refused(*(saved(name, vector_of(OTHER, seed)) for seed, name in enumerate(("c", "d"))))
     assert "at most 4 vectors of different names" in twice
     five = [saved(f"e{n}", vector_of(OTHER, n, name=f"demo+{n}")) for n in range(5)]
-    many = refused(*five)
-    assert "not 5" in many
+    assert "not 5" in refused(*five)
     assert len(Robustness(others=five[:4]).vectors(plan.scope)) == 4
-    sensitive = refused(saved("f", vector_of("toxicity", 3)))
-    assert "sensitive" in sensitive
+    assert "sensitive" in refused(saved("f", vector_of("toxicity", 3)))
 
 
 def test_measures_of_robustness_are_a_part_of_the_page() -> None:
@@ -385,12 +362,7 @@ def test_measures_of_robustness_are_a_part_of_the_page() -> None:
         CardMeasure(name="robustness.context_64_words", value=0.25, ci_low=0.1, ci_high=0.4, n=8),
         CardMeasure(name="robustness.context_1024_words", status="failed", reason="prompt 0 exceeds the window"),
     )
-    card = VectorCard.model_validate_json(
-        json.dumps(
-            {"name": "demo+contrast", "model": "demo", "width": 4, "num_blocks": 2, "layers": [1], "strength": {},
-             "source": {"tool": "test"}, "vectors_sha256": "0" * 64}
-        )
-    )  # fmt: skip
+    card = vector_cards.vector_of(1).card
     (part,) = _robustness(card.model_copy(update={"measures": measures}))
     lines = [[cell.text for cell in line.cells] for line in part.blocks[0].lines]  # type: ignore[union-attr]
     assert lines == [

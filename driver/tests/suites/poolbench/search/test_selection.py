@@ -30,15 +30,8 @@ def grid(rises: np.ndarray, noise: np.ndarray, base: np.ndarray, ratio: float = 
     score[:, 0] = base
     nll = np.tile(np.where(STRENGTHS > 0, 2 + np.log(ratio), 2.0), (len(base), 1))
     names = [f"o{p:03}" for p in range(len(base))]
-    return ResponseGrid(
-        tuple(names),
-        STRENGTHS,
-        score,
-        nll,
-        np.full_like(score, 40),
-        np.zeros_like(score),
-        np.isin(names, split_openings(names, 0)[0]),
-    )
+    num_tokens, repeated, is_first = 40 + 0 * score, 0 * score, np.isin(names, split_openings(names, 0)[0])
+    return ResponseGrid(tuple(names), STRENGTHS, score, nll, num_tokens, repeated, is_first)
 
 
 def simulated(
