@@ -227,18 +227,6 @@ def test_a_token_does_not_depend_on_its_neighbours():
         assert torch.equal(alone[0], together[token])
 
 
-def test_a_tensor_parallel_pair_of_workers_steers_the_stream_once():
-    """Each worker holds the whole stream after a block: both change it alike, and neither adds to the other's."""
-    streams, counts = [], []
-    for _ in range(2):
-        state = make_state()
-        state.begin_batch(np.array([1, 0]))
-        streams.append(steer(torch.ones(2, 2)))
-        counts.append(state.changed_LR.tolist())
-    assert streams == [[[4.0, 1.0], [1.0, 1.0]]] * 2
-    assert counts[0] == counts[1]
-
-
 class Fused(torch.nn.Module):
     """A block that returns (output, residual)."""
 

@@ -13,14 +13,6 @@ def test_padding_after_a_larger_batch_is_not_steered():
     assert state.token_rows_T[:4].tolist() == [1, 0, 0, 0]
 
 
-def test_an_empty_slot_shows_in_the_count():
-    state = make_state()
-    state.fill([1], torch.zeros(1, 2))
-    state.begin_batch(np.array([1, 1]))
-    steer(torch.ones(2, 2))
-    assert state.changed_LR.sum() == 0
-
-
 def test_a_refilled_slot_steers_the_very_next_batch():
     state = make_state()
     state.begin_batch(np.array([1]))

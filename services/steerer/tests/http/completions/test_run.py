@@ -97,6 +97,7 @@ def test_a_second_engine_that_says_something_else_breaks_the_stream():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"prompt": None}, "prompt"),
         ({"prompt": [5, True]}, "prompt.ids.1\n.*valid integer"),
         ({"prompt": [[5], [2**70]]}, "less than 2147483648"),
         ({"colour": 1}, "Extra inputs"),
