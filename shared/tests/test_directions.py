@@ -9,9 +9,7 @@ from safetensors.numpy import save
 from sklearn.covariance import LedoitWolf
 
 from poolbench.directions import (
-    CONSTRUCTIONS,
     DirectionContext,
-    DirectionSpec,
     SparseAutoencoder,
     available_directions,
     compute_direction,
@@ -20,7 +18,7 @@ from poolbench.directions import (
 )
 from poolbench.directions.sae_files import read_folder
 from poolbench.directions.sae_formats.converted import read_tensors
-from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
+from poolbench.errors import CellError, InputError
 
 NO_PAIRS = np.zeros((0, 2), dtype=int)
 
@@ -123,18 +121,6 @@ def test_collapsed_and_one_class_are_typed():
     with pytest.raises(CellError) as caught:
         compute_direction("C1", DirectionContext(np.ones((2, 3)), np.ones(2, dtype=int), NO_PAIRS))
     assert caught.value.status == "one_class"
-
-
-def test_registry_offers_near_names_and_refuses_duplicates():
-    with pytest.raises(UnknownNameError, match="C1"):
-        CONSTRUCTIONS.get("c1")
-    with pytest.raises(ConfigError, match="registered twice"):
-        CONSTRUCTIONS.add(DirectionSpec("C1", 1, "", "", len))
-    assert CONSTRUCTIONS.get("C5") in CONSTRUCTIONS.all()
-    assert "C5" not in available_directions()
-    with pytest.raises(CellError) as caught:
-        compute_direction("C5", make_context())
-    assert caught.value.status == "not_implemented"
 
 
 def test_permuted_labels_flip_inside_pairs_and_keep_counts():
@@ -241,12 +227,6 @@ def test_gated_takes_the_gate_from_one_bias_and_the_size_from_another():
         return max(0.0, projected * np.exp(extra["r_mag"][j]) + extra["b_mag"][j]) if gate else 0.0
 
     np.testing.assert_allclose(make("gated", **extra).encode(X), by_hand(X, feature), atol=1e-6)
-
-
-def test_a_vector_is_encoded_alike_alone_and_among_others():
-    vectors = np.random.default_rng(0).normal(size=(50, 2))
-    sae = make("topk", {"k": 2})
-    np.testing.assert_allclose(sae.encode(vectors)[7:8], sae.encode(vectors[7:8]), atol=1e-6)
 
 
 def linear_sae(width):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from poolbench.errors import CellError, ConfigError, UnknownStrategyError
+from poolbench.errors import CellError, ConfigError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec, strategies_of
+from poolbench.pooling.registry import StrategySpec
 from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
@@ -136,14 +136,6 @@ def test_every_strategy_has_a_hand_computation() -> None:
     assert {spec.id for spec in STRATEGIES.all()} == set(EXPECTED) | drawn
 
 
-@pytest.mark.parametrize(
-    ("strategy_id", "k", "rows"),
-    [("W1_first_k", 3, [0, 1, 2]), ("W2_last_k", 3, [5, 6, 7]), ("W3_middle_k", 3, [2, 3, 4])],
-)
-def test_windows_take_k(strategy_id: str, k: int, rows: list[int]) -> None:
-    np.testing.assert_allclose(pooled(strategy_id, {"k": k}), REAL[rows].mean(0), rtol=1e-6)
-
-
 def test_random_half_depends_on_the_passage_only() -> None:
     assert np.array_equal(pooled("A7_random"), pooled("A7_random"))
     weights = STRATEGIES.get("A7_random").weigh(context())
@@ -189,15 +181,6 @@ def test_a_switch_enters_the_key_only_where_it_is_used() -> None:
     np.testing.assert_allclose(published.weigh(received).values, np.arange(9.0) / 36)
 
 
-def test_card_weights_sum_to_one() -> None:
-    ctx = context(signals=SIGNALS)
-    for spec in strategies_of("card"):
-        outcome = spec.weigh(ctx)
-        if hasattr(outcome, "values"):
-            np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, err_msg=spec.id)
-            assert np.all(outcome.values >= 0), spec.id
-
-
 def test_special_tokens_carry_weight_in_p2_and_a11_only() -> None:
     ctx = context(signals=SIGNALS)
     for spec in STRATEGIES.all():
@@ -235,13 +218,6 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
 
 
-def test_uniform_inflow_is_the_mean() -> None:
-    ctx = context(signals={"inflow": np.r_[7.0, np.full(8, 0.3)]})
-    np.testing.assert_allclose(
-        STRATEGIES.get("S1_attention").weigh(ctx).values, STRATEGIES.get("A1_mean").weigh(ctx).values
-    )
-
-
 def test_gradients_of_zero_fall_back_to_the_mean() -> None:
     for name, given in (
         ("S2_gradient", {"gradient": np.r_[9.0, np.zeros(8)]}),
@@ -271,12 +247,6 @@ def test_each_head_pools_a_vector_of_its_own() -> None:
     assert np.isnan(rows_SD[1]).all()
     np.testing.assert_allclose(parts[1], [EXPECTED["S1_attention"], (REAL[6] + 3 * REAL[7]) / 4], rtol=1e-6)
     assert outcomes[0][1].applied
-
-
-def test_uniform_inflow_of_every_head_is_the_mean() -> None:
-    ctx = context(signals={"head_inflow": np.tile(np.r_[7.0, np.full(8, 0.3)], (4, 1))})
-    parts = STRATEGIES.get("S3_iti_probe").weigh(ctx)
-    np.testing.assert_allclose(parts.values, np.tile(STRATEGIES.get("A1_mean").weigh(ctx).values, (4, 1)))
 
 
 def test_parts_and_readout_come_together() -> None:
@@ -339,20 +309,12 @@ def test_failures_name_what_is_missing() -> None:
         STRATEGIES.get("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
 
 
-def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
-    with pytest.raises(UnknownStrategyError, match="A1_mean"):
-        STRATEGIES.get("A1_meen")
+def test_wrong_parameters_and_specifications_are_refused() -> None:
     with pytest.raises(ConfigError, match="allowed: k"):
         Request.of("W2_last_k", {"size": 3})
-    with pytest.raises(ConfigError, match="twice"):
-        STRATEGIES.add(STRATEGIES.get("A1_mean"))
     with pytest.raises(ConfigError, match="not of parts"):
         STRATEGIES.add(StrategySpec("X", 1, "uniform", "", len, readout="best_heads", common_component=True))
     with pytest.raises(ConfigError, match="unknown need"):
         STRATEGIES.add(StrategySpec("X", 1, "uniform", "", len, needs=("crystal ball",)))
     with pytest.raises(ConfigError, match="parameter 'triggers'"):
         STRATEGIES.add(StrategySpec("X", 1, "linguistic", "", len, uses_concept_lexicon=True))
-
-
-def test_the_card_has_nineteen_strategies() -> None:
-    assert len(strategies_of("card")) == 19

@@ -11,9 +11,7 @@ import pytest
 import torch
 from services.extractor.tests.conftest import annotations_of
 from services.extractor.tests.forward.test_capture import inflow_by_definition, reference
-from tokenizers import processors
 
-from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
@@ -22,7 +20,6 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept, words_by_passage
 from poolbench.pooling.sinks import SinkRule
 from poolbench.pooling.states import read_states
-from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
@@ -31,7 +28,6 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts, Reading, encode, tokenise
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.service import create
 
 REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
@@ -40,12 +36,6 @@ REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_state
 def passages_of(texts: list[str]) -> tuple[PassageTexts, pa.Table]:
     table = annotations_of(texts)
     return PassageTexts([f"p{n}" for n in range(len(texts))], texts, words_by_passage(table)), table
-
-
-@pytest.fixture(scope="module")
-def demo() -> Decoder:
-    asset_path("demo_lm")
-    return DecoderCache(ExtractorSettings(device="cpu")).get(resolve_model("demo"))
 
 
 def assert_same(here: dict[str, pa.Table], there: dict[str, pa.Table], layer: int, rtol: float = 1e-5) -> None:
@@ -191,14 +181,6 @@ def test_vectors_without_sinks_are_the_same_from_kept_states_and_their_tables_co
         assert tables["P1_last_token/1"]["num_left_out"][row].as_py() == 0
 
 
-@pytest.fixture
-def without_bos(llama: Decoder) -> Any:
-    """A tokenizer that defines a BOS and does not add it, as that of SmolLM2."""
-    bare = copy.deepcopy(llama.tokenizer)
-    bare._tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
-    return bare
-
-
 def token_ids(tokenizer: Any, texts: Sequence[str], **how: bool) -> list[list[int]]:
     return [context.token_ids.tolist() for context in tokenise(tokenizer, PassageTexts(texts, texts), **how)]  # type: ignore[union-attr]
 
@@ -232,6 +214,7 @@ def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
 
 
 def test_a_tokenizer_without_bos_is_a_clear_error(without_bos: Any) -> None:
+    without_bos = copy.deepcopy(without_bos)
     without_bos.bos_token = None
     with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):
         list(tokenise(without_bos, PassageTexts(["p"], ["text"]), add_bos=True))

@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from poolbench.config import resolve_model
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.errors import InputError, LayerError
 from poolbench.steps.extractor import STEERED_TEXTS, DamageParams
@@ -18,7 +16,7 @@ from poolbench.storage import Artifacts
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.damage import Edit, damage, edits_of, lens
 from poolbench_extractor.encode import PassageTexts, Reading
-from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder
 
 from .conftest import CONFIGS, FURTHER, passages_of, run
 
@@ -71,11 +69,8 @@ def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(any_decode
     assert (kl[0] == 0).all() and (kl[1] > 1e-4).all() and kl[2].mean() > kl[1].mean()
 
 
-def test_of_the_demo_model_too() -> None:
-    folder = resolve_model("demo").source
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    decoder = wrap_decoder(model, AutoTokenizer.from_pretrained(folder))
-    check(decoder, ["The report was late, but nobody complained.", "Rain fell."], layer=3, strengths=(2.0,), first=1)
+def test_of_the_demo_model_too(demo: Decoder) -> None:
+    check(demo, ["The report was late, but nobody complained.", "Rain fell."], layer=3, strengths=(2.0,), first=1)
 
 
 def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]) -> None:

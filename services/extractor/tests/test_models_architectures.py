@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from services.extractor.tests.forward.test_capture import inflow_by_definition
-from tests.zoo import NAMES, OUTLIERS, watched
+from tests.zoo import NAMES, watched
 
 from poolbench.config import EMBEDDING_INDEX
 from poolbench.pooling.batch import Request
@@ -83,22 +83,6 @@ def test_the_embedding_is_what_the_first_block_reads(
                 else:
                     expected = decoder.backbone(ids, use_cache=False, output_hidden_states=True).hidden_states[0]
             torch.testing.assert_close(found, expected[0])
-
-
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_trained_like_weights_are_as_extreme_as_trained_ones(
-    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
-) -> None:
-    model = decoder_of(name, True).model
-    ids = torch.tensor([decoder_of(name, True).tokenizer(texts[2])["input_ids"]])
-    with torch.inference_mode(), watched(model) as streams:
-        logits = model(ids, use_cache=False).logits
-    for stream in streams:
-        norms_T = stream[0].norm(dim=-1)
-        assert norms_T[:2].min() > 1000 * norms_T.median()  # BOS and the first token of the text
-    rest_D = streams[0][0, 2:].abs().median(dim=0).values
-    assert rest_D[list(OUTLIERS)].max() > 2 * rest_D.median(), rest_D
-    assert logits.abs().max() > 25
 
 
 class Read(NamedTuple):

@@ -127,10 +127,6 @@ def test_too_long_and_broken_texts_are_named(pipeline: Pipeline) -> None:
         tokenize(pipeline.nlp, "half a pair \ud83d")
 
 
-def test_shipped_scheme(pipeline: Pipeline) -> None:
-    assert pipeline.describe()["dep_scheme"] == "ud"
-
-
 def test_schemes() -> None:
     assert dep_scheme(["ROOT", "prep", "pobj", "nsubj", "relcl"]) == "clearnlp"
     assert dep_scheme(["ROOT", "case", "obl", "acl:relcl"]) == "ud"

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from poolbench.cancellation import between_steps
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, require_columns, table_from_rows
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import InputError
 from poolbench.http.api import build_api
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.storage.artifacts import Artifacts
@@ -100,17 +100,6 @@ def test_test_passages_alone_have_no_idf(artifacts: Artifacts, pipeline: Pipelin
 def test_train_passages_are_their_own_idf(artifacts: Artifacts, pipeline: Pipeline) -> None:
     run(artifacts, "pooler.annotate", {"passages": passages("train", TEXTS)}, ["annotations"], {})
     assert artifacts.read_table("out.annotations").num_rows == 4
-
-
-def test_unknown_parameter(artifacts: Artifacts) -> None:
-    with pytest.raises(ConfigError, match="pipelin"):
-        run(
-            artifacts,
-            "pooler.annotate",
-            {"passages": passages("train", TEXTS)},
-            ["annotations"],
-            {"pipelin": "x"},
-        )
 
 
 def state_table(num_tokens: int, width: int) -> tuple[pa.Table, np.ndarray]:

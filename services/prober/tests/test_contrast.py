@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from services.prober.tests.conftest import by_metric
 
 from poolbench.contracts.tables import FEATURES, STORIES, features_schema, table_from_rows
 from poolbench.errors import InputError
@@ -47,10 +48,6 @@ def run(stories, *tables, **params):
 
 def values(found):
     return {measure.metric: measure.value for measure in found.measures}
-
-
-def by_metric(found):
-    return {measure.metric: measure for measure in found.measures}
 
 
 BY_HAND = {

@@ -11,7 +11,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poolbench.directions import Direction, DirectionContext, compute_direction
-from poolbench.directions.pairs import matched_pairs
 from poolbench.errors import CellError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
@@ -169,12 +168,6 @@ def test_null_cell_gives_unit_directions(train, plant):
     assert [null.id for null in nulls] == [f"null_{number:03d}" for number in range(5)]
     with pytest.raises(CellError, match="same vector"):
         null_cell(train, PooledVectors.from_matrix(np.ones((120, 24))), NullParams())
-
-
-def test_incomplete_pairs_are_not_pairs():
-    labels = np.array([0, 1, 1, 1, 1, 0, 0])
-    pairs = matched_pairs(["p", "p", "q", "q", "r", None, None], labels)
-    np.testing.assert_array_equal(pairs, [[1, 0]])
 
 
 def unbalanced(make_passages, num_positives):

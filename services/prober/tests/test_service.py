@@ -431,12 +431,6 @@ def test_duplicated_vectors_take_their_own_cell_down(artifacts, make_vectors_tab
     assert "ok" in artifacts.read_table("measures.A1_mean")["status"].to_pylist()
 
 
-def test_unknown_parameters_are_refused(artifacts):
-    task = probe_task().model_copy(update={"params": {**PARAMS, "fold": 3}})
-    with pytest.raises(ConfigError, match=r"fold: .*known parameters: sinks, sink_ratio, concept, protocol, seed"):
-        run(create(), task, artifacts)
-
-
 def test_erased_directions_leave_less_to_probe(artifacts, make_vectors_table):
     """Across the axis of the classes they stay apart, along it they do not; LEACE leaves nothing."""
     towards = np.random.default_rng(99).normal(size=24)

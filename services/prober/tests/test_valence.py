@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 from scipy.linalg import subspace_angles
+from services.prober.tests.conftest import by_metric
 from sklearn.decomposition import PCA
 
 from poolbench.contracts.tables import WORDS, directions_schema, table_from_rows, vector_column
@@ -47,10 +48,6 @@ def shift_of(make_vectors_table):
         return shifts(texts, tables.__getitem__, random, readings, directions, params)
 
     return shift_of
-
-
-def by_metric(shift):
-    return {measure.metric: measure for measure in shift.measures}
 
 
 def by_word(shift, group="domain"):

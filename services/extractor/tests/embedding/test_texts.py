@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
+from services.extractor.tests.conftest import WORDS
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
 from poolbench.contracts.wire import ARROW_STREAM
@@ -15,19 +16,6 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.decoder import Decoder
-
-NOTE = {
-    "word_start": [0, 4],
-    "word_end": [3, 7],
-    "upos": ["DET", "NOUN"],
-    "dep": ["det", "root"],
-    "head": [1, 1],
-    "lemma": ["one", "two"],
-    "entity": ["", ""],
-    "sentence": [0, 0],
-    "clause": [0, 0],
-    "keyword": [True, False],
-}
 
 
 def ask(client: TestClient, body: dict[str, Any]) -> dict[str, Any]:
@@ -64,18 +52,6 @@ def test_json_and_arrow_carry_the_same(client: TestClient, body: dict[str, Any])
     assert notes["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("change", [{"batch_size": 1}, {"batch_size": 2}, {"padding_side": "left"}])
-@pytest.mark.parametrize("strategy", ["A1_mean", "A2_max", "A7_random", "S1_attention"])
-def test_batches_padding_and_order_change_nothing(
-    client: TestClient, body: dict[str, Any], change: dict[str, Any], strategy: str
-) -> None:
-    body = {**body, "strategy": strategy}
-    usual = np.asarray(ask(client, body)["vectors"])
-    np.testing.assert_allclose(ask(client, {**body, **change})["vectors"], usual, rtol=1e-5, atol=1e-6)
-    turned = ask(client, {**body, "texts": body["texts"][::-1]})["vectors"]
-    np.testing.assert_allclose(turned[::-1], usual, rtol=1e-5, atol=1e-6)
-
-
 def test_ids_name_texts_for_strategies_that_draw(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
     ids = [f"p{index}" for index in range(len(body["texts"]))]
     pooled = extract(llama, PassageTexts(ids, body["texts"]), {1: [Request.of("A7_random")]})["A7_random/1"]
@@ -86,7 +62,7 @@ def test_ids_name_texts_for_strategies_that_draw(client: TestClient, body: dict[
 
 def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
     texts = ["one two", "two one"]
-    rows = [{"passage_id": "0", **NOTE}, {"passage_id": "1", **NOTE}]
+    rows = [{"passage_id": "0", **WORDS}, {"passage_id": "1", **WORDS}]
     words = words_by_passage(table_from_rows(rows, ANNOTATIONS))
     wanted = {1: [Request.of("L1_pos_filtered")]}
     direct = extract(llama, PassageTexts(["0", "1"], texts, words), wanted)["L1_pos_filtered/1"]
@@ -99,12 +75,20 @@ def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: d
     ("change", "status", "expected"),
     [
         ({"strategy": "L1_pos_filtered"}, 400, "POST /pooler/annotate"),
-        ({"strategy": "L1_pos_filtered", "annotations": [NOTE]}, 400, "1 entries for 5 texts"),
+        ({"strategy": "L1_pos_filtered", "annotations": [WORDS]}, 400, "1 entries for 5 texts"),
         ({"strategy": "L1_pos_filtered", "annotations": [{}] * 5}, 422, "annotations.0.word_start: Field required"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [1]}] * 5}, 400, "differ in length"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": ["x", 1]}] * 5}, 422, "annotations.0.head.0"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [0, 2]}] * 5}, 400, "from 0 to 1"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "word_end": [3, 2**70]}] * 5}, 422, "word_end.1"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "head": [1]}] * 5}, 400, "differ in length"),
+        (
+            {"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "head": ["x", 1]}] * 5},
+            422,
+            "annotations.0.head.0",
+        ),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "head": [0, 2]}] * 5}, 400, "from 0 to 1"),
+        (
+            {"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "word_end": [3, 2**70]}] * 5},
+            422,
+            "word_end.1",
+        ),
         ({"strategy": "S4_sif"}, 400, "train passages of all concepts"),
         ({"ids": ["a", "a", "b", "c", "d"]}, 400, "stands for two texts"),
         ({"layer": 4}, 400, "blocks 0..3"),

@@ -247,16 +247,6 @@ def test_a_checkpoint_with_another_tokenizer_is_refused(checkpoint: Path, tmp_pa
         load_decoder(DEMO, change=_change(tmp_path))
 
 
-def test_the_weights_of_a_fine_tune_are_its_revision_and_not_its_folder(adapter: Path, tmp_path: Path) -> None:
-    for file in adapter.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert change_revision(tmp_path) == change_revision(adapter)
-    weights = bytearray((tmp_path / "adapter_model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (tmp_path / "adapter_model.safetensors").write_bytes(weights)
-    assert change_revision(tmp_path) != change_revision(adapter)
-
-
 def test_a_checkpoint_that_lacks_weights_or_differs_in_its_heads_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     for file in checkpoint.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

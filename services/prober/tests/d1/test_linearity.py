@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from services.prober.tests.conftest import passages_table, planted_vectors
+from services.prober.tests.conftest import by_metric, passages_table, planted_vectors
 
 from poolbench.steps.prober import DIRECTIONS, MEASURES, PASSAGES, PROBE, SCORES, VECTORS, ProbeParams
 from poolbench_prober.d1.core import probe_cell
@@ -14,8 +14,7 @@ from poolbench_prober.inputs.vectors import PooledVectors
 def measures(vectors_nD: np.ndarray, passages: Passages, hidden: int | None = 16) -> dict[str, object]:
     params = ProbeParams(num_bootstrap=200, num_permutations=1, num_control_words=1, sensitivity_c=(), hidden=hidden)
     design = Design.build(passages, None, params)
-    result = probe_cell(design, PooledVectors.from_matrix(vectors_nD), None, params)
-    return {measure.metric: measure for measure in result.measures}
+    return by_metric(probe_cell(design, PooledVectors.from_matrix(vectors_nD), None, params))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from services.prober.tests.conftest import by_metric
 
 from poolbench.errors import CellError
 from poolbench.statistics.folds import grouped_folds
@@ -108,7 +109,7 @@ def test_passages_without_a_partner_are_left_out_of_the_pairs_and_counted(make_p
     pairs[0], pairs[5] = None, "pair9"  # one without pair, one pair with three members, one that lost a member
     passages = Passages.from_table(table.set_column(table.schema.get_field_index("pair_id"), "pair_id", [pairs]))
     vectors = PooledVectors.from_matrix(plant(passages, 2.0))
-    rows = {m.metric: m for m in probe_cell(Design.build(passages, None, params), vectors, None, params).measures}
+    rows = by_metric(probe_cell(Design.build(passages, None, params), vectors, None, params))
     within = rows["d1.within_pair"]
     assert within.n == 57
     assert within.reason == "6 of 120 passages have no partner of the other class and are left out"

@@ -7,13 +7,14 @@ import pytest
 from safetensors.numpy import save
 from scipy.optimize import check_grad
 from scipy.special import expit
+from services.prober.tests.conftest import by_metric
 from sklearn.linear_model import LogisticRegression
 
 from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.directions import Direction, SparseAutoencoder
-from poolbench.errors import CellError, InputError, UnknownNameError
+from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, states_table
-from poolbench.readouts import READOUTS, Training
+from poolbench.readouts import Training
 from poolbench.readouts.heads import best_heads
 from poolbench.readouts.query import learned_query, loss_and_gradient, softmax_mean
 from poolbench.readouts.scores import max_score, mean_score
@@ -50,10 +51,6 @@ def as_vectors(parts_nPD):
 def out_of_fold_auroc(vectors_nD, labels, folds):
     scores = probe_scores(vectors_nD, labels[:, None].astype(float), folds, 1.0, 1e-6)[:, 0]
     return auroc(labels, scores, folds)
-
-
-def by_metric(result):
-    return {measure.metric: measure for measure in result.measures}
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +198,6 @@ def test_parts_are_named_in_the_schema(train, make_vectors_table):
     assert parts_of(table) == (3, "best_heads")
     found = PooledVectors.from_table(table, train.ids)
     assert (found.width, found.num_parts, found.readout) == (WIDTH, 3, "best_heads")
-
-
-def test_readouts_are_registered_with_a_reference():
-    assert {"best_heads"} <= {spec.id for spec in READOUTS.all()}
-    assert all(spec.reference and spec.summary and spec.version for spec in READOUTS.all())
-    with pytest.raises(UnknownNameError, match="best_heads"):
-        READOUTS.get("best_head")
 
 
 QUERY_WIDTH = 12
