@@ -25,14 +25,11 @@ def test_neighbours_exist_and_differ(concept: Concept) -> None:
     assert concept.id not in {distant, close}
 
 
-def test_a_concept_file_with_a_wrong_field_names_file_and_field(tmp_path: Path) -> None:
+def test_a_wrong_concept_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "irony.yaml"
     path.write_text("id: irony\nfamily: sparse\ncolour: red\n")
     with pytest.raises(ConfigError, match=r"irony\.yaml.*family.*colour"):
         parse_concept(path.read_text("utf-8"), str(path))
-
-
-def test_a_concept_file_that_is_not_yaml_names_the_file() -> None:
     with pytest.raises(ConfigError, match=r"bad\.yaml is not YAML"):
         parse_concept("id: [", "bad.yaml")
 

@@ -33,11 +33,18 @@ def make_context(num_pairs=30, width=8, seed=0, paired=True, shift=2.0):
     return DirectionContext(vectors, labels, pairs if paired else NO_PAIRS, seed)
 
 
-def test_c1_by_hand_keeps_the_raw_norm():
+def test_c1_and_c4_by_hand():
     vectors = np.array([[3.0, 4.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]])
     found = compute_direction("C1", DirectionContext(vectors, np.array([1, 1, 0, 0]), NO_PAIRS))
     np.testing.assert_allclose(found.vector, [0.6, 0.8])
     assert found.raw_norm == 5
+    # All pair differences are equal: centred they would vanish, uncentred they are the signal.
+    vectors = np.array([[1.0, 1.0], [5.0, 2.0], [1.0, 0.0], [5.0, 1.0]])
+    context = DirectionContext(vectors, np.array([1, 1, 0, 0]), np.array([[0, 2], [1, 3]]))
+    np.testing.assert_allclose(compute_direction("C4", context).vector, [0, 1], atol=1e-12)
+    context = make_context()
+    parallel = compute_direction("C1_centred", context).vector @ compute_direction("C1", context).vector
+    assert parallel == pytest.approx(1)
 
 
 @pytest.mark.parametrize("direction_id", ["C1", "C2", "C4", "LDA", "C1_centred"])
@@ -50,18 +57,16 @@ def test_directions_are_unit_and_point_to_the_positives(direction_id, width):
 
 
 @pytest.mark.parametrize("width", [8, 200])
-def test_c2_is_the_first_principal_component(width):
+def test_c2_and_lda_are_those_of_numpy_and_scikit_learn(width):
     context = make_context(width=width)
     centred = context.vectors_nD - context.vectors_nD.mean(axis=0)
     expected = np.linalg.svd(centred, full_matrices=False)[2][0]
     assert abs(compute_direction("C2", context).vector @ expected) == pytest.approx(1, abs=1e-9)
-
-
-def test_c4_is_not_centred():
-    # All pair differences are equal: centred they would vanish, uncentred they are the signal.
-    vectors = np.array([[1.0, 1.0], [5.0, 2.0], [1.0, 0.0], [5.0, 1.0]])
-    context = DirectionContext(vectors, np.array([1, 1, 0, 0]), np.array([[0, 2], [1, 3]]))
-    np.testing.assert_allclose(compute_direction("C4", context).vector, [0, 1], atol=1e-12)
+    context = make_context(width=width)
+    means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
+    covariance = LedoitWolf(assume_centered=True).fit(context.vectors_nD - means[context.labels]).covariance_
+    expected = np.linalg.solve(covariance, means[1] - means[0])
+    np.testing.assert_allclose(compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8)
 
 
 def test_c4_without_pairs_draws_them_by_seed():
@@ -71,15 +76,6 @@ def test_c4_without_pairs_draws_them_by_seed():
     other = DirectionContext(context.vectors_nD, context.labels, NO_PAIRS, seed=9)
     assert not np.allclose(first.vector, compute_direction("C4", other).vector)
     assert first.seed == 0
-
-
-@pytest.mark.parametrize("width", [8, 200])
-def test_lda_is_ledoit_wolf_on_within_class_deviations(width):
-    context = make_context(width=width)
-    means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
-    covariance = LedoitWolf(assume_centered=True).fit(context.vectors_nD - means[context.labels]).covariance_
-    expected = np.linalg.solve(covariance, means[1] - means[0])
-    np.testing.assert_allclose(compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8)
 
 
 @pytest.mark.parametrize("width", [3, 60])
@@ -100,19 +96,10 @@ def test_lda_of_many_rows_is_solved_by_the_smaller_side(width):
     assert peak < 50e6
 
 
-def test_c3_needs_probe_weights():
+def test_what_has_no_direction_is_typed():
     with pytest.raises(CellError, match="converged probe") as caught:
         compute_direction("C3", make_context())
     assert caught.value.status == "not_converged"
-
-
-def test_mean_centring_is_parallel_to_the_difference_of_means():
-    context = make_context()
-    parallel = compute_direction("C1_centred", context).vector @ compute_direction("C1", context).vector
-    assert parallel == pytest.approx(1)
-
-
-def test_collapsed_and_one_class_are_typed():
     same = DirectionContext(np.ones((4, 3)), np.array([1, 1, 0, 0]), NO_PAIRS)
     for direction_id in ("C1", "C2", "C4", "LDA"):
         with pytest.raises(CellError) as caught:
@@ -184,13 +171,10 @@ def z(row, j, bias=(0.1, 0.0, -0.2)):
     return row[0] * W_ENC[0, j] + row[1] * W_ENC[1, j] + bias[j]
 
 
-def test_relu_and_standard_are_one():
+def test_relu_with_and_without_the_decoder_bias():
     expected = by_hand(X, lambda row, j: max(0.0, z(row, j)))
     for name in ("relu", "standard"):
         np.testing.assert_allclose(make(name).encode(X), expected, atol=1e-6)
-
-
-def test_apply_b_dec_to_input_subtracts_it_first():
     expected = by_hand(X - [0.5, -0.5], lambda row, j: max(0.0, z(row, j)))
     np.testing.assert_allclose(make("relu", {"apply_b_dec_to_input": True}).encode(X), expected, atol=1e-6)
 
@@ -202,16 +186,13 @@ def test_thresholds_cut_but_do_not_shift(name):
     np.testing.assert_allclose(make(name, threshold=limits).encode(X), expected, atol=1e-6)
 
 
-def test_topk_keeps_the_largest_of_each_vector():
+def test_topk_keeps_the_largest_of_each_vector_in_every_spelling():
     full = make("relu").encode(X)
     found = make("topk", {"k": 1}).encode(X)
     np.testing.assert_allclose(found.max(axis=1), full.max(axis=1))
     assert ((found > 0).sum(axis=1) <= 1).all()
     by_kwargs = make("topk", {"activation_fn_kwargs": {"k": 2}})
     assert (by_kwargs.encode(np.array([[1.0, 1.0]])) > 0).sum() == 2
-
-
-def test_a_standard_one_with_a_topk_activation_is_topk():
     for name in ("activation_fn", "activation_fn_str"):
         found = make("standard", {name: "topk", "activation_fn_kwargs": {"k": 1}})
         np.testing.assert_array_equal(found.encode(X), make("topk", {"k": 1}).encode(X))
@@ -244,12 +225,9 @@ def context(num_features, sae, **extra):
     return DirectionContext(vectors, labels, NO_PAIRS, sae=sae, num_features=num_features, **extra)
 
 
-def test_c5_of_all_features_of_a_lossless_autoencoder_is_c1():
+def test_c5_takes_the_features_that_differ_most():
     made = context(6, linear_sae(6))
     np.testing.assert_allclose(compute_direction("C5", made).vector, compute_direction("C1", made).vector, atol=1e-6)
-
-
-def test_c5_takes_the_features_that_differ_most_by_their_difference():
     made = context(2, linear_sae(6))
     difference = made.positives.mean(axis=0) - made.negatives.mean(axis=0)
     expected = np.zeros(6)

@@ -218,7 +218,7 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
 
 
-def test_gradients_of_zero_fall_back_to_the_mean() -> None:
+def test_zero_gradients_fall_back_to_the_mean_and_wrong_signals_fail_the_cell() -> None:
     for name, given in (
         ("S2_gradient", {"gradient": np.r_[9.0, np.zeros(8)]}),
         ("G1_input_x_gradient", {**SIGNALS, "gradient_dot": np.r_[9.0, 1e-5 * NORMS[1:] * SIGNALS["gradient"][1:]]}),
@@ -226,9 +226,6 @@ def test_gradients_of_zero_fall_back_to_the_mean() -> None:
         outcome = STRATEGIES.get(name).weigh(context(signals=given))
         assert (outcome.applied, outcome.token_share) == (False, 0.0)
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
-
-
-def test_signals_that_are_wrong_fail_the_cell() -> None:
     reason = CellError("too_few", "one token")
     for value, status in ((reason, "too_few"), (np.ones(3), "failed"), (np.full(9, np.nan), "non_finite")):
         with pytest.raises(CellError) as caught:
@@ -258,7 +255,7 @@ def test_parts_and_readout_come_together() -> None:
             assert READOUTS.get(spec.readout).id == spec.readout
 
 
-def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
+def test_clearnlp_labels_are_the_same_arcs_and_unknown_schemes_are_refused() -> None:
     spec = STRATEGIES.get("L2_dependency_rel")
     labels = ["det", "nsubj", "ROOT", "punct", "relcl", "prep", "advmod"]
     chosen = spec.weigh(context(words=_with_dep(labels)))
@@ -267,6 +264,11 @@ def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
     assert np.flatnonzero(subtyped.values).tolist() == [1]
     with pytest.raises(CellError, match="SBJ"):
         spec.weigh(context(words=_with_dep(["SBJ"] * 7)))
+    labels = ["det", "nsubjpass", "ROOT", "punct", "dobj", "conj", "advmod"]
+    chosen = STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(labels)))
+    assert np.flatnonzero(chosen.values).tolist() == [2, 3, 5, 6, 7]
+    with pytest.raises(CellError, match="SBJ"):
+        STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
 
 
 def _with_dep(labels: list[str]) -> Words:
@@ -283,14 +285,6 @@ def test_trigger_arcs_need_triggers_and_take_phrases_whole() -> None:
     assert not spec.weigh(context(), {"triggers": ["cat sit now", "the sit"]}).applied
     head_of_the = spec.weigh(context(), {"triggers": ["CAT"]})
     assert np.flatnonzero(head_of_the.values).tolist() == [1, 2]
-
-
-def test_clearnlp_subjects_and_objects_are_the_same_arcs() -> None:
-    labels = ["det", "nsubjpass", "ROOT", "punct", "dobj", "conj", "advmod"]
-    chosen = STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(labels)))
-    assert np.flatnonzero(chosen.values).tolist() == [2, 3, 5, 6, 7]
-    with pytest.raises(CellError, match="SBJ"):
-        STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
 
 
 def test_failures_name_what_is_missing() -> None:

@@ -69,12 +69,17 @@ def test_roles_of_one_family_are_found_in_order() -> None:
     assert str(STATES) == "states/<layer>" and isinstance(STATES, Role)
 
 
-def test_keys_are_the_derivation_of_what_was_set() -> None:
+def test_keys_are_the_derivation_of_what_was_set_and_of_the_embeddings_version() -> None:
     params = AnnotateParams(pipeline="annotator", pipeline_version=None)
     inputs = {"passages": "corpus.passages.a", "idf_passages": "corpus.passages.b"}
     expected = derive_key("pooler.annotate", 1, {"pipeline": "annotator", "pipeline_version": None}, inputs)
     assert ANNOTATE.key("annotations", params, inputs) == expected
     assert ANNOTATE.key("annotations", AnnotateParams(), inputs) == derive_key("pooler.annotate", 1, {}, inputs)
+    params = ExtractParams.model_validate({"model": "demo", "strategies": [{"id": "A1_mean"}], "layers": [-1, 2]})
+    inputs = {"passages": "corpus.passages.a"}
+    for layer, more in ((2, {}), (-1, {"embedding": 2})):
+        expected = {"model": "demo", "layer": layer, **more}
+        assert EXTRACT.key(STATES(layer), params, inputs) == derive_key("extractor.states", 4, expected, inputs)
 
 
 def test_the_vectors_of_a_strategy_depend_on_what_it_reads() -> None:
@@ -87,14 +92,6 @@ def test_the_vectors_of_a_strategy_depend_on_what_it_reads() -> None:
     role = VECTORS("L5_keyword", 2)
     assert EXTRACT.key(role, params, before) != EXTRACT.key(role, params, after)
     assert EXTRACT.key(STATES(2), params, before).startswith("extractor.states.")
-
-
-def test_the_embedding_has_a_version_of_its_own_in_keys() -> None:
-    params = ExtractParams.model_validate({"model": "demo", "strategies": [{"id": "A1_mean"}], "layers": [-1, 2]})
-    inputs = {"passages": "corpus.passages.a"}
-    for layer, more in ((2, {}), (-1, {"embedding": 2})):
-        expected = {"model": "demo", "layer": layer, **more}
-        assert EXTRACT.key(STATES(layer), params, inputs) == derive_key("extractor.states", 4, expected, inputs)
 
 
 def test_directions_depend_on_the_train_split_and_on_no_resamples() -> None:

@@ -81,7 +81,7 @@ def message(kind: str = KIND) -> dict[str, Any]:
     return Task(kind=kind, outputs={"a": f"{kind}.1"}).model_dump(mode="json")
 
 
-def test_the_table_is_consistent() -> None:
+def test_the_table_is_consistent_and_no_label_holds_an_id() -> None:
     names = [series for instrument in INSTRUMENTS for series in instrument.series]
     assert len(names) == len(set(names))
     for instrument in INSTRUMENTS:
@@ -89,9 +89,6 @@ def test_the_table_is_consistent() -> None:
         assert instrument.summary.endswith(".") and instrument.unit
         if isinstance(instrument, Histogram):
             assert list(instrument.buckets) == sorted(set(instrument.buckets)) and instrument.buckets[0] > 0
-
-
-def test_no_label_holds_an_id() -> None:
     assert not {label.name for instrument in INSTRUMENTS for label in instrument.labels} & set(IDS)
 
 
@@ -104,9 +101,13 @@ def test_labels_are_bounded() -> None:
     assert (free.bounded("one-too-many"), free.bounded("v3")) == (OTHER, "v3")
 
 
-def test_nothing_is_recorded_without_a_sink_and_ray_is_not_imported() -> None:
+def test_nothing_is_recorded_and_nothing_imported_by_default() -> None:
     code = "import sys, poolbench.telemetry as t; from poolbench.telemetry.catalog import TASKS; "
     code += "TASKS.add(service='prober', kind='x', outcome='done'); print('ray' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+    code = "import sys; from poolbench.telemetry.traces import continued, span, start_tracing, trace_headers\n"
+    code += f"assert not start_tracing('x') and trace_headers() == {{}}\nwith continued({PARENT!r}), span('x'): pass\n"
+    code += "print(any(name.startswith('opentelemetry') for name in sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 
@@ -250,13 +251,6 @@ def test_a_trace_of_another_process_is_continued(collector: Collector) -> None:
     stop_tracing()
     (part,) = collector.named("part")
     assert (part.trace_id, part.parent_id) == tuple(PARENT.split("-")[1:3])
-
-
-def test_traces_are_off_by_default_and_import_nothing() -> None:
-    code = "import sys; from poolbench.telemetry.traces import continued, span, start_tracing, trace_headers\n"
-    code += f"assert not start_tracing('x') and trace_headers() == {{}}\nwith continued({PARENT!r}), span('x'): pass\n"
-    code += "print(any(name.startswith('opentelemetry') for name in sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 
 def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

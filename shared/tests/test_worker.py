@@ -121,14 +121,11 @@ def test_infrastructure_errors_are_recorded_at_last(artifacts: Artifacts, leases
     assert (record["retryable"], record["attempt"]) == (True, 3)
 
 
-def test_a_defect_fails_its_task_only(artifacts: Artifacts, leases: FolderLeases) -> None:
+def test_a_defect_or_a_forgotten_output_fails_its_task_only(artifacts: Artifacts, leases: FolderLeases) -> None:
     worker = Worker(DoublingService(_raising(ZeroDivisionError("division by zero"))), artifacts, leases)
     assert worker.run(MESSAGE, final=False) == "failed"
     assert _failure(artifacts)["reason"] == "ZeroDivisionError: division by zero"
     assert not leases.alive(TASK.task_id)
-
-
-def test_a_handler_that_forgets_an_output_fails(artifacts: Artifacts, leases: FolderLeases) -> None:
     assert Worker(DoublingService(lambda task, io: None), artifacts, leases).run(MESSAGE) == "failed"
     assert "a, b" in _failure(artifacts)["reason"]
 
@@ -270,21 +267,18 @@ def test_a_task_waits_for_the_requests_before_it() -> None:
     assert order == ["request", "task"]
 
 
-def test_requests_do_not_stop_a_task_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
-    turns = Turns()
-    turns._num_requests = 1  # one that never gets its turn
-    with turns.task():
-        check_cancelled()
-
-
-def test_the_turn_is_free_after_an_error() -> None:
+def test_a_turn_is_free_after_an_error_and_after_some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = Turns()
     for turn in (turns.request, turns.task, turns.request):
         with pytest.raises(ValueError), turn():
             raise ValueError
     with turns.task():
         pass
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    turns = Turns()
+    turns._num_requests = 1  # one that never gets its turn
+    with turns.task():
+        check_cancelled()
 
 
 def test_the_memory_of_a_replica_counts_what_it_has_started() -> None:

@@ -185,7 +185,9 @@ def token_ids(tokenizer: Any, texts: Sequence[str], **how: bool) -> list[list[in
     return [context.token_ids.tolist() for context in tokenise(tokenizer, PassageTexts(texts, texts), **how)]  # type: ignore[union-attr]
 
 
-def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bos: Any, texts: list[str]) -> None:
+def test_a_bos_is_added_where_the_tokenizer_adds_none_but_defines_one(
+    llama: Decoder, without_bos: Any, texts: list[str]
+) -> None:
     assert token_ids(without_bos, texts) != token_ids(llama.tokenizer, texts)
     assert token_ids(without_bos, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
     assert token_ids(llama.tokenizer, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
@@ -195,6 +197,10 @@ def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bo
         strict=True,
     ):
         assert bare.special.tolist() == own.special.tolist() and bare.offsets.tolist() == own.offsets.tolist()
+    without_bos = copy.deepcopy(without_bos)
+    without_bos.bos_token = None
+    with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):
+        list(tokenise(without_bos, PassageTexts(["p"], ["text"]), add_bos=True))
 
 
 def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
@@ -211,13 +217,6 @@ def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
             state_TD = llama.model.model(ids).last_hidden_state[0]
         np.testing.assert_allclose(found[row], state_TD.mean(0).numpy(), rtol=1e-4, atol=1e-5)
     assert not np.allclose(found[0], found[2], atol=1e-3)
-
-
-def test_a_tokenizer_without_bos_is_a_clear_error(without_bos: Any) -> None:
-    without_bos = copy.deepcopy(without_bos)
-    without_bos.bos_token = None
-    with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):
-        list(tokenise(without_bos, PassageTexts(["p"], ["text"]), add_bos=True))
 
 
 def test_states_do_not_depend_on_the_rule(llama: Decoder, texts: list[str]) -> None:

@@ -85,12 +85,16 @@ def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]
             np.testing.assert_allclose(other[column], together[column], rtol=1e-4, atol=1e-6)
 
 
-def test_a_text_without_a_token_to_predict_has_a_reason(build: Callable[..., Decoder]) -> None:
+def test_texts_and_models_without_a_figure_have_a_reason(build: Callable[..., Decoder]) -> None:
     decoder = build(CONFIGS["llama"])
     passages = PassageTexts(["one", "long", "fine"], ["a", "word " * 200, "Rain fell."], bare=[True, False, False])
     table, _ = damage(decoder, passages, [Edit("C1", unit(decoder.width), 1.0, 1.0)], 0)
     assert table["status"].to_pylist() == ["too_few", "failed", "ok"] * 2
     assert "no token to predict" in table["reason"][0].as_py() and "window" in table["reason"][1].as_py()
+    decoder = build(CONFIGS["llama"])
+    decoder.backbone.norm = torch.nn.Identity()
+    (row,) = lens(decoder, "C1", unit(decoder.width)).to_pylist()
+    assert row["status"] == "not_implemented" and "lacks a norm" in row["reason"] and row["value"] is None
 
 
 def lens_by_hand(name: str, decoder: Decoder, vector: torch.Tensor) -> np.ndarray:
@@ -137,13 +141,6 @@ def test_the_measured_change_of_logits_is_that_of_the_texts(llama: Decoder, text
         assert row["value"] == pytest.approx(float(expected[row["token_id"]]), abs=1e-4) and row["strength"] == 0.5
     first = tokens.to_pylist()[0]
     assert first["token_id"] == int(expected[: len(llama.tokenizer)].argmax())
-
-
-def test_a_model_without_a_norm_has_a_null_lens(build: Callable[..., Decoder]) -> None:
-    decoder = build(CONFIGS["llama"])
-    decoder.backbone.norm = torch.nn.Identity()
-    (row,) = lens(decoder, "C1", unit(decoder.width)).to_pylist()
-    assert row["status"] == "not_implemented" and "lacks a norm" in row["reason"] and row["value"] is None
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_every_token_lies_in_its_word(name: str) -> None:
+def test_every_token_lies_in_its_word_and_the_first_one_begins_it(name: str) -> None:
     encoding = TOKENIZERS[name].encode(SPLIT_TEXT)
     offsets = np.array(encoding.offsets)
     owners = [
@@ -140,10 +140,6 @@ def test_every_token_lies_in_its_word(name: str) -> None:
         inside = offsets[mine]
         covered = {index for start, end in inside for index in range(start, end) if not SPLIT_TEXT[index].isspace()}
         assert "".join(SPLIT_TEXT[index] for index in sorted(covered)) == word
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_the_first_token_of_a_word_begins_it(name: str) -> None:
     encoding = TOKENIZERS[name].encode(SPLIT_TEXT)
     offsets = np.array(encoding.offsets)
     first = first_tokens_of_words(offsets, STARTS, ENDS)

@@ -39,12 +39,20 @@ def test_a_passage_of_one_token_has_no_gradient_and_the_rest_goes_on(
     assert statuses(replace(llama, tokenizer=without_bos), ["a"])["S2_gradient"][0][0] == "too_few"
 
 
-def test_a_quantised_model_has_no_gradients(llama: Decoder, texts: list[str]) -> None:
+def test_models_without_gradients_fail_these_cells_alone(
+    llama: Decoder, texts: list[str], build: Callable[..., Decoder]
+) -> None:
     quantised = replace(llama, model=copy.copy(llama.model))
     quantised.model.hf_quantizer = object()
     rows = statuses(quantised, texts)
     assert {status for name in ("A1_mean", "S1_attention") for status, _ in rows[name]} == {"ok"}
     assert {status for status, _ in rows["S2_gradient"]} == {"failed"} and "quantised" in rows["S2_gradient"][0][1]
+    decoder = build(CONFIGS["llama"])
+    decoder.blocks[2].mlp.register_forward_hook(lambda _module, _args, output: Kernel.apply(output))
+    rows = statuses(decoder, texts)
+    assert {status for name in ("A1_mean", "S1_attention") for status, _ in rows[name]} == {"ok"}
+    assert {status for status, _ in rows["S2_gradient"]} == {"failed"}
+    assert "cannot be differentiated" in rows["S2_gradient"][0][1]
 
 
 class Kernel(torch.autograd.Function):
@@ -53,15 +61,6 @@ class Kernel(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: object, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
-
-
-def test_a_model_that_cannot_be_differentiated(build: Callable[..., Decoder], texts: list[str]) -> None:
-    decoder = build(CONFIGS["llama"])
-    decoder.blocks[2].mlp.register_forward_hook(lambda _module, _args, output: Kernel.apply(output))
-    rows = statuses(decoder, texts)
-    assert {status for name in ("A1_mean", "S1_attention") for status, _ in rows[name]} == {"ok"}
-    assert {status for status, _ in rows["S2_gradient"]} == {"failed"}
-    assert "cannot be differentiated" in rows["S2_gradient"][0][1]
 
 
 def test_a_head_that_reads_something_else_is_noticed(

@@ -145,14 +145,11 @@ def test_http_annotate(client: TestClient, pipeline: Pipeline) -> None:
     assert "LOC" in answer["annotations"][0]["entity"]
 
 
-def test_http_pool(client: TestClient) -> None:
+def test_http_pool(client: TestClient, pipeline: Pipeline) -> None:
     body = {"hidden_states": [[1, 2], [3, 6]], "strategies": ["A1_mean", "A2_max", "L1_pos_filtered"]}
     rows = vectors_of(client.post("/pool", json=body).json())
     assert rows["A1_mean"]["vector"] == [2, 4] and rows["A2_max"]["vector"] == [3, 6]
     assert rows["L1_pos_filtered"]["vector"] is None and rows["L1_pos_filtered"]["status"] == "failed"
-
-
-def test_http_pool_with_text(client: TestClient, pipeline: Pipeline) -> None:
     body = {
         "hidden_states": [[1, 0], [0, 1], [5, 5]],
         "strategies": ["L3_entity"],

@@ -15,14 +15,12 @@ from poolbench.errors import CellError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.statistics.auroc import auroc
-from poolbench.statistics.folds import grouped_folds
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import permuted_measure
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver.fits import fit_probes
 from poolbench_prober.tables import measures_table
 
 
@@ -64,11 +62,6 @@ def test_out_of_fold_scores_agree_with_sklearn(design, planted, plant):
     assert by_metric(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
 
 
-def test_c3_is_the_probe_itself(planted):
-    found = by_metric(planted)
-    assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
-
-
 def test_same_input_gives_the_same_rows(design, planted, plant, params):
     cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
     again = probe_cell(Design.build(design.train, design.test, params), *cell, params)
@@ -89,11 +82,17 @@ def blank_statuses(design, vectors, params):
     return {measure.status for measure in result.measures} | directions
 
 
-def test_constant_vectors_are_collapsed(train, params):
+def test_vectors_and_labels_that_cannot_be_probed_take_down_every_cell(train, params, make_passages, plant):
     matrix = np.tile(np.random.default_rng(0).normal(size=24) * 50, (120, 1))
     matrix += 1e-4 * np.random.default_rng(1).normal(size=matrix.shape)  # rounding of a kernel
     design = Design.build(train, train, params)
     assert blank_statuses(design, PooledVectors.from_matrix(matrix), params) == {"collapsed"}
+    few = Passages.from_table(make_passages(4))
+    design = Design.build(few, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
+    one = few.take(np.flatnonzero(few.labels == 1))
+    design = Design.build(one, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
 
 
 @pytest.mark.parametrize(
@@ -128,24 +127,12 @@ def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant,
     assert {measure.status for measure in broken.measures} == {"non_finite"}
 
 
-def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params, plant):
-    few = Passages.from_table(make_passages(4))
-    design = Design.build(few, None, params)
-    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
-    one = few.take(np.flatnonzero(few.labels == 1))
-    design = Design.build(one, None, params)
-    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
-
-
-def test_small_domains_are_too_few(train, plant):
+def test_small_domains_are_too_few_and_unpaired_concepts_have_no_pairs(train, plant, make_passages, params):
     params = ProbeParams(num_bootstrap=50)
     result = probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params)
     domains = [measure for measure in result.measures if measure.metric == "d1.auroc_domain"]
     assert {measure.status for measure in domains} == {"too_few"}
     assert by_metric(result)["d1.auroc",].status == "ok"
-
-
-def test_unpaired_concepts_have_no_within_pair_figure(make_passages, plant, params):
     passages = Passages.from_table(make_passages(40, paired=False))
     result = probe_cell(
         Design.build(passages, None, params), PooledVectors.from_matrix(plant(passages, 2.0)), None, params
@@ -154,13 +141,15 @@ def test_unpaired_concepts_have_no_within_pair_figure(make_passages, plant, para
     assert by_metric(result)["d1.auroc",].num_groups == 80
 
 
-def test_directions_fit_on_all_of_train(design, planted, plant):
+def test_directions_fit_on_all_of_train_and_c3_is_the_probe(design, planted, plant):
     vectors, labels = plant(design.train, 2.0), design.train.labels
     difference = vectors[labels == 1].mean(axis=0) - vectors[labels == 0].mean(axis=0)
     found = planted.directions["C1"]
     assert isinstance(found, Direction)
     np.testing.assert_allclose(found.vector * found.raw_norm, difference)
     assert set(planted.directions) == {"C1", "C2", "C3", "C4", "LDA", "C1_centred"}
+    found = by_metric(planted)
+    assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
 
 
 def test_null_cell_gives_unit_directions(train, plant):
@@ -284,25 +273,3 @@ def test_attention_that_only_one_class_receives_is_no_result(train, params, make
 def test_every_strategy_that_may_fall_back_on_length_is_here():
     windows = {spec.id for spec in STRATEGIES.all() if spec.family == "window"}
     assert windows == set(WINDOWS)
-
-
-def cross_validated(vectors, labels, folds):
-    scores = np.empty(len(labels))
-    for fold in np.unique(folds):
-        held = folds == fold
-        fit = fit_probes(vectors[~held], labels[~held, None], np.ones(1))
-        scores[held] = fit.scores(vectors[held])[:, 0]
-    return auroc(labels, scores, folds)
-
-
-def test_ungrouped_folds_fall_below_chance_without_signal_and_grouped_do_not():
-    ungrouped, grouped = [], []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        pairs = np.repeat(np.arange(60), 2)
-        labels = np.tile([1, 0], 60)
-        vectors = rng.normal(size=(60, 128))[pairs] + 0.1 * rng.normal(size=(120, 128))
-        ungrouped.append(cross_validated(vectors, labels, grouped_folds(np.arange(120), labels, 5, seed)))
-        grouped.append(cross_validated(vectors, labels, grouped_folds(pairs, labels, 5, seed)))
-    assert np.mean(ungrouped) < 0.4
-    assert abs(np.mean(grouped) - 0.5) < 0.03

@@ -63,15 +63,12 @@ def test_gradient_of_the_stated_objective_vanishes():
     assert fit.gradient_ratio[0] == pytest.approx(np.linalg.norm(gradient) / np.linalg.norm(start), rel=1e-2)
 
 
-def test_one_class_is_marked_as_not_converged_and_leaves_the_others_alone():
+def test_one_class_does_not_converge_and_identical_pairs_do() -> None:
     vectors, labels = make_data(40, 5)
     fit = fit_probes(vectors, np.stack([np.ones(40), labels], axis=1), np.ones(2))
     assert fit.converged.tolist() == [False, True]
     assert np.isinf(fit.gradient_ratio[0])
-
-
-def test_pairs_with_identical_vectors_converge_at_zero_weights() -> None:
-    """A window before the signal gives both members of a pair one vector: that is chance, not a null."""
+    # A window before the signal gives both members of a pair one vector: that is chance, not a null.
     vectors = np.repeat(np.random.default_rng(0).normal(size=(40, 16)), 2, axis=0)
     labels = np.tile([1.0, 0.0], 40)[:, None]
     fit = fit_probes(vectors, labels, np.array([1.0]))

@@ -122,16 +122,13 @@ def test_auto_mode_follows_the_device() -> None:
     assert (full.mode, full.epochs, full.learning_rate) == ("full", 3, 2e-5)
 
 
-def test_validation_shares_no_group_and_holds_both_classes(scorer_passages: pa.Table) -> None:
+def test_validation_shares_no_group_and_couples_are_never_of_one_class(scorer_passages: pa.Table) -> None:
     passages = read_passages(scorer_passages, "scorer")
     train, held_out = split_validation(passages, 0.2, seed=3)
     assert not set(passages.groups[train]) & set(passages.groups[held_out])
     assert len(train) + len(held_out) == len(passages.ids)
     assert 0.15 < len(held_out) / len(passages.ids) < 0.3
     assert set(passages.labels[held_out].tolist()) == {0, 1}
-
-
-def test_couples_are_true_pairs_then_random_and_never_one_class() -> None:
     labels = np.array([1, 0, 1, 1, 0])
     couples = couple_passages(labels, ["p", "p", None, None, None], seed=0)
     assert couples[0] == (0, 1)
@@ -158,9 +155,12 @@ def test_batches_hold_whole_couples_once(tiny_bert: Path, scorer_passages: pa.Ta
     assert sorted(drawn) == sorted(examples.couples)
 
 
-def test_schedule_warms_up_over_a_tenth_and_ends_at_zero() -> None:
+def test_the_schedule_warms_up_and_patience_counts_epochs_since_the_best() -> None:
     factor = warmup_then_decay(100, 0.1)
     assert [factor(step) for step in (0, 4, 9, 10, 55, 100)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5, 0.0])
+    epochs = [Epoch(1.0, auroc, nll) for auroc, nll in ((0.8, 0.5), (0.9, 0.4), (0.9, 0.5), (0.85, 0.3))]
+    assert best_epoch(epochs) is epochs[1]
+    assert [stale_epochs(epochs[: count + 1]) for count in range(4)] == [0, 0, 1, 2]
 
 
 def test_training_ends_early_and_keeps_the_best_epoch(tiny_bert: Path, scorer_passages: pa.Table) -> None:
@@ -173,12 +173,6 @@ def test_training_ends_early_and_keeps_the_best_epoch(tiny_bert: Path, scorer_pa
     assert figures[best - 1] == max(figures)
 
 
-def test_patience_counts_epochs_since_the_best() -> None:
-    epochs = [Epoch(1.0, auroc, nll) for auroc, nll in ((0.8, 0.5), (0.9, 0.4), (0.9, 0.5), (0.85, 0.3))]
-    assert best_epoch(epochs) is epochs[1]
-    assert [stale_epochs(epochs[: count + 1]) for count in range(4)] == [0, 0, 1, 2]
-
-
 def test_the_report_has_calibration_before_and_after(minilm_training: Trained) -> None:
     report = report_of(minilm_training)
     rows = {(row["metric"], row["params"]): row["value"] for row in minilm_training.measures.to_pylist()}
@@ -189,9 +183,15 @@ def test_the_report_has_calibration_before_and_after(minilm_training: Trained) -
     assert report["calibrated"] is True
 
 
-def test_passages_of_another_split_are_refused(test_passages: pa.Table) -> None:
+def test_passages_of_another_split_or_of_one_document_are_refused(
+    test_passages: pa.Table, scorer_passages: pa.Table
+) -> None:
     with pytest.raises(InputError, match="split scorer only"):
         train_scorer(test_passages, TrainParams(concept="contrast"), CPU)
+    column = pa.array(["planted-scorer/one"] * scorer_passages.num_rows)
+    table = scorer_passages.set_column(scorer_passages.schema.get_field_index("doc_id"), "doc_id", column)
+    with pytest.raises(CellError, match="cannot be split"):
+        train_scorer(table, TrainParams(concept="contrast"), CPU)
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,6 @@ def test_too_few_passages_are_a_status(scorer_passages: pa.Table, keep: list[int
     with pytest.raises(CellError) as caught:
         train_scorer(table, TrainParams(concept="contrast"), CPU)
     assert caught.value.status == status
-
-
-def test_one_document_cannot_be_split(scorer_passages: pa.Table) -> None:
-    column = pa.array(["planted-scorer/one"] * scorer_passages.num_rows)
-    table = scorer_passages.set_column(scorer_passages.schema.get_field_index("doc_id"), "doc_id", column)
-    with pytest.raises(CellError, match="cannot be split"):
-        train_scorer(table, TrainParams(concept="contrast"), CPU)
 
 
 def test_unknown_bases_and_parameters_are_named(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ def cluster(root: Path) -> ClusterSettings:
     return ClusterSettings(str(root / "store"), f"filesystem://{root}/queue")
 
 
-def test_nodes_that_share_a_folder_see_the_same_ids(tmp_path: Path) -> None:
+def test_nodes_that_share_a_folder_see_the_same_ids_which_are_no_artifacts(tmp_path: Path) -> None:
     first = folder_ids(cluster(tmp_path))
     assert set(first) == {"store", "broker"} and len(set(first.values())) == 2
     assert folder_ids(cluster(tmp_path)) == first
     require_shared(cluster(tmp_path), first)
+    folder_ids(cluster(tmp_path))
+    assert list(Artifacts(open_store(str(tmp_path / "store"))).objects()) == []
 
 
 def test_nodes_that_start_at_the_same_time_agree(tmp_path: Path) -> None:
@@ -41,8 +43,3 @@ def test_what_is_reached_over_the_network_is_not_compared(tmp_path: Path) -> Non
     settings = ClusterSettings("s3://poolbench", "redis://:secret@127.0.0.1:1/0")
     assert folder_ids(settings) == {}
     require_shared(settings, folder_ids(cluster(tmp_path)))
-
-
-def test_an_id_is_no_artifact(tmp_path: Path) -> None:
-    folder_ids(cluster(tmp_path))
-    assert list(Artifacts(open_store(str(tmp_path / "store"))).objects()) == []

@@ -32,22 +32,16 @@ def test_folds_never_split_a_group(rows, seed):
         assert set(labels[folds == fold]) == {0, 1}
 
 
-def test_matched_pairs_give_exactly_balanced_folds():
+def test_folds_are_balanced_and_depend_on_the_seed_only():
     groups = np.repeat(np.arange(50), 2)
     labels = np.tile([1, 0], 50)
     folds = grouped_folds(groups, labels, 5, seed=3)
     np.testing.assert_array_equal(np.bincount(folds), [20] * 5)
     assert all(labels[folds == fold].mean() == 0.5 for fold in range(5))
-
-
-def test_classes_are_stratified_without_pairs():
     labels = np.repeat([1, 0], [40, 60])
     folds = grouped_folds(np.arange(100), labels, 5, seed=0)
     np.testing.assert_array_equal(np.bincount(folds[labels == 1]), [8] * 5)
     np.testing.assert_array_equal(np.bincount(folds[labels == 0]), [12] * 5)
-
-
-def test_folds_depend_on_the_seed_only():
     groups, labels = np.arange(60), np.tile([1, 0], 30)
     np.testing.assert_array_equal(grouped_folds(groups, labels, 5, 1), grouped_folds(groups, labels, 5, 1))
     assert (grouped_folds(groups, labels, 5, 1) != grouped_folds(groups, labels, 5, 2)).any()

@@ -22,12 +22,16 @@ def test_the_power_is_the_mean_over_seeds_and_a_seed_of_another_sign_has_none() 
     assert mean_power([(0.1, 0.1)], 200) == 0.0
 
 
-def test_beyond_the_largest_size_its_shares_count() -> None:
+def test_outside_of_the_sizes_the_shares_of_the_nearest_one_count() -> None:
     shares = [(0.2, 0.12)] * 5
     found = recommended_size(pilots((100, [(0.5, 0.5)] * 5), (600, shares)))
     assert found == 6 * mcnemar_size(shares) == 2466
     assert found is not None and size_power(pilots((600, shares)), found) >= 0.8
     assert size_power(pilots((600, shares)), found - 6) < 0.8
+    tried = pilots((3000, [(0.4, 0.1)] * 2), (6000, [(0.4, 0.1)] * 2))
+    found = recommended_size(tried)
+    assert found is not None and found < 3000
+    assert found == pytest.approx(6 * mcnemar_size([(0.4, 0.1)]), abs=6)
 
 
 def test_between_two_sizes_shares_are_interpolated_over_the_logarithm() -> None:
@@ -40,20 +44,10 @@ def test_between_two_sizes_shares_are_interpolated_over_the_logarithm() -> None:
     assert all(size_power(tried, size) > 0.78 for size in range(found, 4800, 200))
 
 
-def test_below_the_smallest_size_its_shares_count() -> None:
-    tried = pilots((3000, [(0.4, 0.1)] * 2), (6000, [(0.4, 0.1)] * 2))
-    found = recommended_size(tried)
-    assert found is not None and found < 3000
-    assert found == pytest.approx(6 * mcnemar_size([(0.4, 0.1)]), abs=6)
-
-
-def test_a_size_that_suffices_by_chance_before_one_that_does_not_is_not_recommended() -> None:
+def test_only_a_size_from_which_on_the_power_suffices_is_recommended() -> None:
     tried = pilots((1200, [(0.5, 0.1)]), (2400, [(0.2, 0.15)]), (60_000, [(0.2, 0.15)]))
     found = recommended_size(tried)
     assert found is not None and found > 2400
-
-
-def test_without_a_power_at_any_size_nothing_is_recommended() -> None:
     assert recommended_size(pilots((600, [(0.2, 0.1), (0.1, 0.2)]))) is None
     assert recommended_size(pilots((600, [(0.1001, 0.1)])), most=10_000) is None
 

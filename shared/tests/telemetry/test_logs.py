@@ -42,7 +42,9 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_a_json_record_has_the_ids_of_its_work(json_logs: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_json_record_has_the_ids_of_its_work_and_is_written_once(
+    json_logs: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     with identified(run_id="demo-1", task_id="ab12", request_id=""):
         LOG.info("%d outputs\nto make é", 3, extra={"passage": "SECRET"})
     (record,) = written(capsys)
@@ -56,18 +58,12 @@ def test_a_json_record_has_the_ids_of_its_work(json_logs: None, capsys: pytest.C
         "run_id": "demo-1",
         "task_id": "ab12",
     }
-
-
-def test_an_exception_is_one_record(json_logs: None, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError("two\nlines")
     except ValueError:
         LOG.exception("failed")
     (record,) = written(capsys)
     assert record["error"] == "ValueError" and "two\nlines" in record["traceback"]
-
-
-def test_each_record_is_written_once(json_logs: None, capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger().addHandler(logging.StreamHandler(sys.stderr))  # as a library does
     configure_logging("prober")
     LOG.info("once")
@@ -89,12 +85,9 @@ def test_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         configure_logging()
 
 
-def test_a_formatter_needs_no_service() -> None:
+def test_a_formatter_needs_neither_a_service_nor_unicode() -> None:
     record = logging.makeLogRecord({"msg": "m", "levelname": "INFO", "name": "n"})
     assert "service" not in json.loads(JsonFormatter().format(record))
-
-
-def test_text_that_is_no_unicode_is_written_all_the_same() -> None:
     line = JsonFormatter().format(logging.makeLogRecord({"msg": "half of a pair: \ud800"}))
     assert line.isascii() and json.loads(line)["message"].endswith("\ud800")
 

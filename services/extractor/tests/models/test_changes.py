@@ -261,7 +261,7 @@ def test_a_checkpoint_that_lacks_weights_or_differs_in_its_heads_is_refused(chec
         load_decoder(DEMO, change=_change(tmp_path))
 
 
-def test_random_weights_are_those_of_an_untrained_model_embeddings_included() -> None:
+def test_random_weights_are_those_of_an_untrained_model_and_draw_from_no_generator_of_others() -> None:
     base, config = dict(_base().named_parameters()), AutoConfig.from_pretrained(asset_path("demo_lm"))
     torch.manual_seed(3)
     fresh = dict(AutoModelForCausalLM.from_config(config).named_parameters())
@@ -273,9 +273,6 @@ def test_random_weights_are_those_of_an_untrained_model_embeddings_included() ->
     for name, weight in first.items():
         assert torch.equal(weight, fresh[name]) and torch.equal(weight, again[name])
         assert name not in matrices or not (torch.equal(weight, base[name]) or torch.equal(weight, other[name]))
-
-
-def test_random_weights_draw_from_no_generator_of_others() -> None:
     torch.manual_seed(7)
     expected = torch.rand(2)
     torch.manual_seed(7)

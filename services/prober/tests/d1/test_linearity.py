@@ -35,12 +35,9 @@ def test_a_hidden_layer_finds_what_no_line_separates(unpaired: Passages) -> None
     assert 0.3 < gain.ci_low <= gain.value <= gain.ci_high and gain.params == {"hidden": 16}
 
 
-def test_it_adds_little_to_a_linear_signal(unpaired: Passages) -> None:
+def test_it_adds_little_to_a_linear_signal_and_nothing_without_the_option(unpaired: Passages) -> None:
     found = measures(planted_vectors(unpaired, 2.0), unpaired)
     assert found["d1.auroc"].value > 0.8 and abs(found["d1.mlp_gain"].value) < 0.05
-
-
-def test_without_the_option_nothing_is_fitted_and_nulls_have_the_cell_s_status(unpaired: Passages) -> None:
     constant = np.ones((len(unpaired.ids), 4))
     assert "d1.mlp_gain" not in measures(constant, unpaired, hidden=None)
     found = measures(constant, unpaired)

@@ -62,7 +62,7 @@ def test_held_out_labels_and_vectors_play_no_part_in_the_choice(design, plant, p
     assert best_layer(cells, fitted, inner) == before
 
 
-def test_layers_that_cannot_be_probed_are_never_chosen(design, plant, params):
+def test_layers_and_rows_that_cannot_be_probed_are_left_out(design, plant, params, make_passages):
     layers = layers_of(design, plant, (0.5, 2.0))
     flat = tuple(PooledVectors.from_matrix(np.ones((n, 24))) for n in (120, 60))
     assert nested_measures(design, {**layers, 1: flat}, params)[0].details["chosen"] == [0] * 5
@@ -71,17 +71,11 @@ def test_layers_that_cannot_be_probed_are_never_chosen(design, plant, params):
         ("d1.auroc_nested", "collapsed"),
         ("d1.auroc_test_nested", "collapsed"),
     ]
-
-
-def test_rows_that_lack_a_vector_at_one_layer_are_left_out_at_all(design, plant, params):
     layers = layers_of(design, plant, (1.0, 2.0))
     broken = plant(design.train, 1.0)
     broken[:2] = np.nan
     layers[0] = (PooledVectors.from_matrix(broken), layers[0][1])
     assert nested_measures(design, layers, params)[0].n == 118
-
-
-def test_too_few_groups_make_null_rows(make_passages, plant, params):
     few = Passages.from_table(make_passages(4))
     design = Design.build(few, few, params)
     assert {m.status for m in nested_measures(design, layers_of(design, plant, (1.0, 1.0)), params)} == {"too_few"}
@@ -132,13 +126,10 @@ def test_constant_features_change_nothing(train, plant, params):
     )
 
 
-def test_convergence_is_recorded(train, plant, params):
+def test_convergence_is_recorded_and_no_converged_layer_is_an_error(train, plant, params, design):
     vectors = PooledVectors.from_matrix(plant(train, 1.0))
     row = probe_cell(Design.build(train, None, params), vectors, None, params).measures[0]
     assert 0 < row.details["gradient_ratio"] <= params.tolerance
-
-
-def test_no_converged_layer_is_an_error(design, plant, params):
     layers = layers_of(design, plant, (1.0,))
     cell = ProbedCell.of(design, layers[0][0], np.arange(120), params, {})
     one_class = np.zeros(120, dtype=int)

@@ -216,12 +216,10 @@ def restricted_client(steerer: Steerer) -> TestClient:
     return TestClient(build_api(steerer, "t"), headers={"Authorization": "Bearer t"})
 
 
-def test_they_are_not_listed(restricted_client: TestClient) -> None:
+def test_they_are_neither_listed_nor_known_to_a_request(restricted_client: TestClient) -> None:
     listed = [entry["vector_id"] for entry in restricted_client.get("/vectors").json()["vectors"]]
     assert listed == [vector_id(EYE[1])]
 
-
-def test_a_request_that_knows_the_id_is_answered_as_if_there_were_none(restricted_client: TestClient) -> None:
     def answer(name: str) -> tuple[int, str]:
         steering = {"vector_id": name, "layer": 2, "alpha": 1.0}
         sent = restricted_client.post("/generate", json={"prompts": ["The river"], "steering": steering})

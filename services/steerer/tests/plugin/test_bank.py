@@ -10,15 +10,12 @@ from poolbench_steerer.plugin.spec import Edit, Steering
 EYE = np.eye(8, dtype=np.float32)
 
 
-def test_same_bytes_are_one_vector_in_one_slot():
+def test_same_float32_bytes_are_one_vector_in_one_slot():
     bank = VectorBank(width=8, capacity=4)
     ids, added = bank.register([EYE[0], EYE[1], EYE[0].copy()])
     assert ids[0] == ids[2] == vector_id(EYE[0]) != ids[1]
     assert [entry.slot for entry in added] == [1, 2]
     assert bank.register([EYE[1]]) == ([ids[1]], [])
-
-
-def test_the_id_depends_on_float32_values_only():
     assert vector_id(EYE[0].astype(np.float64)) == vector_id(EYE[0].astype(">f4"))
 
 
@@ -34,7 +31,7 @@ def test_the_least_recently_used_is_evicted():
         bank.entry(second)
 
 
-def test_a_vector_in_use_is_never_evicted():
+def test_a_vector_in_use_or_of_the_same_call_is_never_evicted():
     bank = VectorBank(width=8, capacity=2)
     ids, _ = bank.register([EYE[0], EYE[1]])
     with bank.in_use(ids) as slots:
@@ -44,9 +41,6 @@ def test_a_vector_in_use_is_never_evicted():
         assert bank.num_in_use == 2
     bank.register([EYE[2]])
     assert bank.num_in_use == 0
-
-
-def test_vectors_of_one_call_do_not_evict_each_other():
     bank = VectorBank(width=8, capacity=2)
     bank.register([EYE[0], EYE[1]])
     with pytest.raises(BankFullError):

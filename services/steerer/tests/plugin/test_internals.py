@@ -53,6 +53,9 @@ def installed() -> Path:
 def test_the_installed_vllm_has_everything_for_both_model_runners():
     assert list(missing_internals(installed())) == []
     check_internals()
+    found = method_digests(installed())
+    assert set(found) == set(KNOWN_METHODS)
+    assert all(digest in KNOWN_METHODS[name] for name, digest in found.items())
 
 
 def runner_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> list[str]:
@@ -84,12 +87,6 @@ def test_a_runner_as_it_should_be_has_nothing_missing(monkeypatch, tmp_path):
     assert runner_only(monkeypatch, tmp_path, SOURCE) == []
 
 
-def test_the_methods_of_the_installed_vllm_are_known():
-    found = method_digests(installed())
-    assert set(found) == set(KNOWN_METHODS)
-    assert all(digest in KNOWN_METHODS[name] for name, digest in found.items())
-
-
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A copy of the installed vLLM's files that the plug-in relies on."""
@@ -99,12 +96,9 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_releases_that_steering_ran_with_are_supported(tmp_path: Path):
+def test_releases_whose_methods_are_known_are_supported(tmp_path: Path, package: Path):
     for version in ("0.32.0+cpu", "0.32.0", "0.25.0", "0.25.1"):
         check_vllm_version(version, tmp_path)
-
-
-def test_another_release_is_supported_where_its_methods_are_known(package: Path):
     file = package / FILE
     file.write_text(file.read_text("utf-8").replace("def _model_forward(", "# a comment\n\n    def _model_forward("))
     check_vllm_version("0.33.0", package)

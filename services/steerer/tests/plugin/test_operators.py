@@ -42,26 +42,33 @@ def test_each_row_gets_its_own_vector_and_the_rest_stays():
     assert steer(hidden) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [4.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     assert steer(hidden, layer=1)[:2] == [[4.0, 0.0], [1.0, 1.0]]
     assert state.changed_LR.tolist() == [[0, 1, 0, 0, 0, 1] + 6 * [0]] * 2
-
-
-def test_a_batch_axis_of_one_makes_no_difference():
     state = make_state()
     state.begin_batch(np.array([1, 0]))
     assert steer(torch.ones(1, 3, 2)) == [[[4.0, 1.0], [1.0, 1.0], [1.0, 1.0]]]
 
 
-def test_nan_is_no_change():
+def test_what_is_not_finite_is_no_change_and_meets_no_position():
     state = make_state()
     state.begin_batch(np.array([1]))
     steer(torch.full((3, 2), float("nan")))
     assert state.changed_LR.sum() == 0
+    state = make_state()
+    state.admit("d", wire(3, [[0, 1, CLAMP, 3.0]]))
+    state.begin_batch(np.array([3, 3]))
+    steer(torch.tensor([[float("inf"), 4.0], [float("nan"), 1.0]]))
+    assert state.applied_LR.sum() == 0
 
 
-def test_an_addition_counts_the_positions_that_it_met_even_where_rounding_loses_it():
+def test_a_position_that_was_met_counts_even_where_rounding_loses_its_addition():
     state = make_state()
     state.begin_batch(np.array([1, 1]))
     steer(torch.tensor([[1e9, 0.0], [1.0, 0.0]]))
     assert (int(state.changed_LR[0, 1]), int(state.applied_LR[0, 1])) == (1, 2)
+    state = make_state()
+    state.admit("c", wire(3, [[0, 1, ADD, 1e-46]]))
+    state.begin_batch(np.array([3]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
+    assert (state.applied_LR[0, 3].item(), state.changed_LR[0, 3].item()) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +108,6 @@ def test_a_broken_state_that_counts_for_no_request_stays_broken():
     steer(hidden, layer=1)
     assert hidden[0].isnan().any()
     assert not state.broken_LR.any()
-
-
-def test_a_coefficient_that_float32_cannot_hold_meets_its_positions_and_changes_none():
-    state = make_state()
-    state.admit("c", wire(3, [[0, 1, ADD, 1e-46]]))
-    state.begin_batch(np.array([3]))
-    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
-    assert (state.applied_LR[0, 3].item(), state.changed_LR[0, 3].item()) == (1, 0)
 
 
 def test_float16_states_break_where_the_type_ends():
@@ -165,14 +164,6 @@ def test_an_empty_slot_meets_no_position(edits):
     state.admit("d", wire(3, edits))
     state.begin_batch(np.array([3]))
     steer(torch.tensor([[3.0, 4.0]]))
-    assert state.applied_LR.sum() == 0
-
-
-def test_a_result_that_is_not_finite_meets_no_position():
-    state = make_state()
-    state.admit("d", wire(3, [[0, 1, CLAMP, 3.0]]))
-    state.begin_batch(np.array([3, 3]))
-    steer(torch.tensor([[float("inf"), 4.0], [float("nan"), 1.0]]))
     assert state.applied_LR.sum() == 0
 
 

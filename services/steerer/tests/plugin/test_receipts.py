@@ -24,7 +24,7 @@ def layers(**counts: object) -> dict:
     return {"layers": {layer: LayerCount(value) if isinstance(value, int) else value for layer, value in made.items()}}
 
 
-def test_a_right_count_makes_a_receipt():
+def test_a_right_count_makes_a_receipt_and_a_coefficient_of_zero_changes_nothing():
     receipt = check(BASE, GOOD, num_prompt_tokens=10, num_new_tokens=7)
     assert (receipt.positions_changed, receipt.positions_expected) == (7, 7)
     assert (receipt.vector_ids, receipt.layers, receipt.alphas) == (("aa",), (2,), (1.5,))
@@ -33,6 +33,12 @@ def test_a_right_count_makes_a_receipt():
         "vector_id": "aa", "layer": 2, "alpha": 1.5, "operation": "add",
         "positions_changed": 7, "positions_applied": 7, "positions_expected": 7,
     }  # fmt: skip
+    zero = Steering((Edit("aa", 2, 0.0),))
+    receipt = check(zero, dataclasses.replace(GOOD, layers={}), 10, 7)
+    assert receipt.positions_expected == 0
+    assert receipt.to_json()["edits"][0]["positions_expected"] == 0
+    with pytest.raises(ReceiptError):
+        check(zero, GOOD, 10, 7)
 
 
 def test_repeated_positions_count_once_and_must_be_steered_too():
@@ -42,15 +48,6 @@ def test_repeated_positions_count_once_and_must_be_steered_too():
         check(BASE, dataclasses.replace(count, **layers(l2=LayerCount(7, 3))), 10, 7)
     with pytest.raises(ReceiptError):
         check(BASE, dataclasses.replace(count, **layers(l2=LayerCount(8, 3))), 10, 7)
-
-
-def test_a_coefficient_of_zero_must_change_nothing():
-    zero = Steering((Edit("aa", 2, 0.0),))
-    receipt = check(zero, dataclasses.replace(GOOD, layers={}), 10, 7)
-    assert receipt.positions_expected == 0
-    assert receipt.to_json()["edits"][0]["positions_expected"] == 0
-    with pytest.raises(ReceiptError):
-        check(zero, GOOD, 10, 7)
 
 
 def test_a_projection_may_find_its_target_reached_but_must_have_met_every_position():

@@ -25,12 +25,9 @@ def scheduled(new: list[Any], running: list[tuple[str, Any, int]], resumed: set[
     )
 
 
-def test_a_new_request_gets_all_blocks_cleared_but_those_of_the_prefix_cache():
+def test_requests_get_the_blocks_cleared_that_they_must_compute():
     assert sorted(new_blocks(scheduled([(([1, 2, 3], [4, 5], [6]), 0)], [], set()), SIZES)) == [1, 2, 3, 4, 5]
     assert sorted(new_blocks(scheduled([(([1, 2, 3], [4, 5], [6]), 8)], [], set()), SIZES)) == [3, 5]
-
-
-def test_a_running_request_gets_added_blocks_cleared_and_a_resumed_one_all_that_it_must_compute():
     running = [("a", ([7], [], []), 12), ("b", None, 3), ("c", ([1, 2, 3], [4, 5], [6]), 8)]
     assert sorted(new_blocks(scheduled([], running, {"c"}), SIZES)) == [3, 5, 7]
 

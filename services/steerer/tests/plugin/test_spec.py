@@ -8,7 +8,7 @@ from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 BASE = Steering((Edit("aa", 2, 1.5),))
 
 
-def test_any_difference_changes_the_cache_salt():
+def test_the_cache_salt_changes_with_any_difference():
     others = [
         Steering((Edit("bb", 2, 1.5),)),
         Steering((Edit("aa", 3, 1.5),)),
@@ -20,21 +20,12 @@ def test_any_difference_changes_the_cache_salt():
     salts = {steering.cache_salt(10) for steering in [BASE, *others]}
     assert len(salts) == 7
     assert Steering((Edit("aa", 2, 1.5),)).cache_salt(10) == BASE.cache_salt(10)
-
-
-def test_the_order_of_edits_does_not_change_the_salt():
     a, b = Edit("aa", 2, 1.0), Edit("bb", 4, 2.0)
     assert Steering((a, b)).cache_salt(10) == Steering((b, a)).cache_salt(10)
-
-
-def test_the_same_tokens_in_another_part_of_the_text_are_not_shared():
-    """The steered answer of one request may be the unsteered prompt of the next."""
+    # The steered answer of one request may be the unsteered prompt of the next.
     assert BASE.cache_salt(10) != BASE.cache_salt(14)
     fixed = Steering((Edit("aa", 2, 1.5),), 4)
     assert fixed.cache_salt(10) == fixed.cache_salt(14)
-
-
-def test_operations_and_their_order_change_the_salt():
     operations = [Steering((Edit("aa", 2, 1.5, operation),)) for operation in OPERATION_CODES]
     a, b = Edit("aa", 2, 1.0, "clamp"), Edit("bb", 2, 1.0, "clamp")
     salts = {steering.cache_salt(10) for steering in [*operations, Steering((a, b)), Steering((b, a))]}

@@ -5,15 +5,12 @@ import torch
 from services.steerer.tests.plugin.test_operators import ADD, make_state, steer, wire
 
 
-def test_padding_after_a_larger_batch_is_not_steered():
+def test_padding_and_refilled_slots_of_the_next_batch():
     state = make_state()
     state.begin_batch(np.array([1, 1, 1, 1]))
     state.begin_batch(np.array([1]))
     assert steer(torch.ones(4, 2)) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     assert state.token_rows_T[:4].tolist() == [1, 0, 0, 0]
-
-
-def test_a_refilled_slot_steers_the_very_next_batch():
     state = make_state()
     state.begin_batch(np.array([1]))
     assert steer(torch.ones(1, 2)) == [[4.0, 1.0]]

@@ -30,15 +30,12 @@ def directions(*rows: tuple[str, list[float] | None]) -> pa.Table:
     return columns.set_column(1, "vector", vector_column(matrix, np.array([v is not None for _, v in rows])))
 
 
-def test_only_wanted_directions_are_taken_and_null_ones_named():
+def test_only_wanted_directions_are_taken_and_absent_ones_are_an_error():
     table = directions(("C1", [1.0, 0.0]), ("C2", None), ("C3", [0.0, 1.0]))
     usable, skipped = choose_directions("causation", table, ("C1", "C2"))
     assert [(direction.key, direction.vector.tolist()) for direction in usable] == [("causation/C1", [1.0, 0.0])]
     assert skipped == {"C2": "collapsed"}
     assert len(choose_directions("causation", table, "all")[0]) == 2
-
-
-def test_an_absent_direction_is_an_error():
     with pytest.raises(InputError, match="has no C9; it has C1"):
         choose_directions("x", directions(("C1", [1.0, 0.0])), ("C9",))
 
@@ -93,14 +90,11 @@ def test_first_half(length, limit, expected):
     assert len(first_half(range(length), limit)) == expected
 
 
-def test_greedy_texts_have_no_draws_and_their_old_ids() -> None:
+def test_greedy_texts_have_one_sample_no_draws_and_their_old_ids() -> None:
     assert plan_draws(["p0"], temperature=0.0, num_samples=1, seed=3) is None
     plan = plan_texts(PROMPTS, [Direction("d", np.ones(2))], [0.5], 3, 20.0)
     assert [text.draw for text in plan] == [None, None]
     assert texts_table([text_row(plan[0], "a", [1], None)]).schema.equals(TEXTS)
-
-
-def test_several_greedy_samples_are_refused() -> None:
     with pytest.raises(InputError, match="num_samples is 2 at temperature 0"):
         plan_draws(["p0"], temperature=0.0, num_samples=2, seed=0)
 
