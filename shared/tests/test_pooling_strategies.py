@@ -1,13 +1,14 @@
-"""Every strategy against vectors computed by hand on small matrices."""
+"""Every strategy by hand on small matrices: its vector, the shares of its tokens, and its parameters in its name."""
 
 import numpy as np
 import pytest
 import torch
 
-from poolbench.errors import CellError, ConfigError
+from poolbench.errors import CellError, ConfigError, UnknownNameError, UnknownStrategyError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec
+from poolbench.pooling.explain import TokenShares, explain_layer
+from poolbench.pooling.registry import StrategySpec, select_strategies
 from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
@@ -76,7 +77,6 @@ PARAMS = {
     "W4_hierarchical": {"chunks": 3},
     "L2_dependency_trigger": {"triggers": ["run", "The cat"]},
 }
-
 # One row per strategy, computed by hand from the eight real tokens
 #   The (1, 0)  cat (0, 2)  sat (3, 4)  . (-1, 0)  Do (2, 2)  gs (0, -2)  ran (6, 8)  home (5, 0)
 # with L2 norms 1, 2, 5, 1, sqrt 8, 2, 10, 5 and sum (16, 14).
@@ -312,3 +312,120 @@ def test_wrong_parameters_and_specifications_are_refused() -> None:
         STRATEGIES.add(StrategySpec("X", 1, "uniform", "", len, needs=("crystal ball",)))
     with pytest.raises(ConfigError, match="parameter 'triggers'"):
         STRATEGIES.add(StrategySpec("X", 1, "linguistic", "", len, uses_concept_lexicon=True))
+
+
+DIRECTION = np.array([0.6, -0.8])
+EVERY_SIGNAL = {**SIGNALS, "received": np.arange(9.0)}
+
+
+@pytest.mark.parametrize("strategy_id", [*EXPECTED, "S1_attention:corrected=false", "W4_hierarchical:remainder=true"])
+def test_contributions_sum_to_the_projection_of_the_vector(strategy_id: str) -> None:
+    states = [torch.tensor(np.asarray(STATES), dtype=torch.float32)]
+    plan = Weighing.of([context(signals=COUNTED)], [Request.of(strategy_id, PARAMS.get(strategy_id))])
+    vectors, *_ = pool_layer(states, plan, [EVERY_SIGNAL])
+    ((shares,),) = explain_layer(states, plan, [EVERY_SIGNAL], direction_D=DIRECTION)
+    assert isinstance(shares, TokenShares) and shares.contributions_T is not None
+    projection = float(vectors[0, 0] @ DIRECTION)
+    assert shares.contributions_T.sum() == pytest.approx(projection, rel=1e-5, abs=1e-6)
+    if strategy_id != "P2_first_token" and not STRATEGIES.get(strategy_id).whole_text:
+        assert shares.weights_T[0] == 0  # BOS
+
+
+def test_a_reduction_gives_each_dimension_to_the_token_that_has_its_value() -> None:
+    states = [torch.tensor([[1.0, 5.0, 2.0], [3.0, 1.0, 2.0], [2.0, 4.0, 0.0], [0.0, 2.0, 1.0]])]
+    passage = TokenContext("p", np.zeros((4, 2), dtype=int), np.zeros(4, dtype=bool))
+    requests = [Request.of(name) for name in ("A2_max", "A3_min", "A5_median")]
+    (row,) = explain_layer(states, Weighing.of([passage], requests), direction_D=np.array([1.0, 10.0, 100.0]))
+    largest, smallest, median = row
+    # Max: 3 of token 1, 5 of token 0, and 2 that tokens 0 and 1 share.
+    np.testing.assert_allclose(largest.weights_T, [1.5 / 3, 1.5 / 3, 0, 0])
+    np.testing.assert_allclose(largest.contributions_T, [50 + 100, 3 + 100, 0, 0])
+    np.testing.assert_allclose(smallest.weights_T, [0, 1 / 3, 1 / 3, 1 / 3])
+    # Medians 1.5, 3 and 1.5: half of two tokens each.
+    np.testing.assert_allclose(median.weights_T.sum(), 1)
+    np.testing.assert_allclose(median.contributions_T.sum(), 1.5 + 30 + 150)
+
+
+def test_without_a_direction_there_are_weights_alone_and_parts_say_why() -> None:
+    states = [torch.tensor(np.asarray(STATES), dtype=torch.float32)]
+    signals = [{**EVERY_SIGNAL, "head_inflow": np.ones((2, 9))}]
+    plan = Weighing.of([context()], [Request.of("A1_mean"), Request.of("S3_iti_probe")])
+    ((mean, heads),) = explain_layer(states, plan, signals)
+    assert mean.contributions_T is None and mean.weights_T.sum() == pytest.approx(1)
+    assert isinstance(heads, CellError) and heads.status == "not_implemented"
+
+
+FIVE_STATES = torch.tensor([[9.0, 9.0], [1.0, 0.0], [0.0, 2.0], [3.0, 4.0], [5.0, 6.0]])  # the first token is special
+FIVE_TOKENS = TokenContext("p", np.zeros((5, 2), dtype=int), np.array([True] + [False] * 4))
+
+
+def pooled_by_name(*names: str) -> dict[str, list[float]]:
+    plan = Weighing.of([FIVE_TOKENS], [Request.of(name) for name in names])
+    vectors, *_ = pool_layer([FIVE_STATES], plan, [{}])
+    return {name: vectors[0, i].tolist() for i, name in enumerate(names)}
+
+
+def test_parameters_in_the_name_are_those_of_the_function() -> None:
+    found = pooled_by_name("W2_last_k:k=2", "W2_last_k:k=3", "W1_first_k:k=1", "W2_last_k")
+    assert found["W2_last_k:k=2"] == [4.0, 5.0]
+    assert found["W2_last_k:k=3"] == pytest.approx([8 / 3, 4.0])
+    assert found["W1_first_k:k=1"] == [1.0, 0.0]
+    assert found["W2_last_k"] == [2.25, 3.0]  # 16 tokens: all of them
+
+
+def test_a_name_with_parameters_pools_as_the_same_parameters_beside_the_name() -> None:
+    assert STRATEGIES.get("W2_last_k:k=8").identity() == STRATEGIES.get("W2_last_k").identity({"k": 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("W2_last_k:k=32", "W2_last_k:k=32"),
+        ("W4_hierarchical:remainder=true", "W4_hierarchical:remainder=true"),
+        ("W4_hierarchical:remainder=false", "W4_hierarchical"),
+        ("W2_last_k:k=16", "W2_last_k"),  # the default: one name for one strategy
+        ("S4_sif:a=1e-2", "S4_sif:a=0.01"),
+        ("A7_random:share=1", "A7_random:share=1.0"),
+    ],
+)
+def test_each_combination_has_one_name(name: str, spelled: str) -> None:
+    assert [spec.id for spec in select_strategies([name, spelled])] == [spelled]
+
+
+def test_only_parameters_tell_such_strategies_apart() -> None:
+    base, other = select_strategies(["S4_sif", "S4_sif:a=0.1"])
+    assert (other.family, other.version, other.needs, other.board) == (
+        base.family, base.version, base.needs, base.board
+    )  # fmt: skip
+    assert other.common_component and other != base and "a = 0.1" in other.summary
+    assert other.id not in {spec.id for spec in STRATEGIES.all()}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "expected"),
+    [
+        ("W2_lst_k:k=3", UnknownStrategyError, "did you mean W2_last_k"),
+        ("card:k=3", UnknownStrategyError, "unknown strategy 'card'"),
+        ("W4_hierarchical:chunk=3", UnknownNameError, "strategy W4_hierarchical .chunk.; did you mean chunks"),
+        ("W2_last_k:j=3", UnknownNameError, "known: k"),
+        ("A1_mean:k=3", ConfigError, "A1_mean has no parameter to set, got 'k'; those with some: W1_first_k"),
+        ("L2_dependency_trigger:triggers=x", ConfigError, "no parameter to set"),
+        ("W2_last_k:k=x", ConfigError, "k: Input should be a valid integer, got 'x'"),
+        ("W2_last_k:k=1.5", ConfigError, "valid integer, got 1.5"),
+        ("S1_attention:corrected=1", ConfigError, "corrected: Input should be a valid boolean, got 1"),
+        ("W2_last_k:k=0", ConfigError, "greater than or equal to 1, got 0"),
+        ("A7_random:share=2", ConfigError, "less than or equal to 1, got 2"),
+        ("S4_sif:a=nan", ConfigError, "finite number, got nan"),
+        ("W2_last_k:k", ConfigError, "'k' has no value; write W2_last_k:parameter=value"),
+        ("W2_last_k:k=1:k=2", ConfigError, "'k' is given twice"),
+    ],
+)  # fmt: skip
+def test_wrong_names_are_refused(name: str, error: type, expected: str) -> None:
+    with pytest.raises(error, match=expected):
+        select_strategies([name])
+
+
+def test_a_name_with_parameters_takes_no_others_beside_it() -> None:
+    assert Request.of("W2_last_k:k=8", {"k": 8}).params == {"k": 8}
+    with pytest.raises(ConfigError, match="fixes its parameters; to choose them, name W2_last_k"):
+        Request.of("W2_last_k:k=8", {"k": 9})

@@ -1,4 +1,4 @@
-"""Training: the signal is learnt, splits hold, results are exact, files round-trip, bad input is refused."""
+"""Training: the signal is learnt, splits hold, files round-trip; scorers that the repository has take its place."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,15 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from poolbench.config import asset_path
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
 from poolbench.model_folders.bases import find_base
-from poolbench.steps.scorer import TRAIN, TrainParams
+from poolbench.steps.scorer import CONFIG, TRAIN, WEIGHTS, TrainParams
+from poolbench.storage import Artifacts
 from poolbench_scorer.classifiers.scorer import Scorer, cut_model, load_classifier, load_scorer, read_tokens
 from poolbench_scorer.classifiers.scoring import score_texts
+from poolbench_scorer.service import ScorerService
+from poolbench_scorer.training import shipped
 from poolbench_scorer.training.examples import (
     build_examples,
     couple_passages,
@@ -25,9 +29,10 @@ from poolbench_scorer.training.examples import (
     split_validation,
 )
 from poolbench_scorer.training.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
+from poolbench_scorer.training.shipped import SHIPPED, shipped_scorer
 from poolbench_scorer.training.train import Trained, train_scorer
 
-from .conftest import load, report_of, save_tiny_bert
+from .conftest import load, report_of, run, save_tiny_bert
 
 CPU = torch.device("cpu")
 
@@ -250,3 +255,38 @@ def test_a_base_that_was_replaced_is_another_one(tmp_path: Path) -> None:
         content.write((tmp_path / "other" / "model.safetensors").read_bytes())
     assert find_base(str(tmp_path / "bert")).revision not in ("", before.revision)
     assert all(torch.equal(weight, own[name]) for name, weight in model.named_parameters())
+
+
+KEYS = sorted(folder.name for folder in asset_path(SHIPPED).iterdir() if folder.is_dir())
+
+
+def train(service: ScorerService, artifacts: Artifacts, key: str) -> None:
+    """Run the task that makes the scorer of a key, for whichever concept it is."""
+    config = json.loads((asset_path(SHIPPED) / key / CONFIG).read_text())
+    outputs = {"scorer": key, "measures": "scorer.train.measures"}
+    run(service, artifacts, "scorer.train", inputs={"passages/scorer": "p"}, outputs=outputs, params=config["params"])
+
+
+def test_a_shipped_scorer_is_committed_without_training(service: ScorerService, artifacts: Artifacts) -> None:
+    key = KEYS[0]
+    train(service, artifacts, key)  # passages are not there, so training would fail
+    assert artifacts.read(key, WEIGHTS) == (asset_path(SHIPPED) / key / WEIGHTS).read_bytes()
+    measures = artifacts.read_table("scorer.train.measures").to_pylist()
+    assert {row["metric"] for row in measures} == {"scorer.auroc", "scorer.ece", "scorer.brier"}
+    producer = artifacts.manifest(key).producer
+    assert "work" not in producer, "estimates would take its time for that of training"
+
+
+def test_a_scorer_of_other_weights_is_trained_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shipped_scorer("scorer.train.unknown") is None
+    key, folder = KEYS[0], tmp_path / SHIPPED / KEYS[0]
+    folder.mkdir(parents=True)
+    for file in (asset_path(SHIPPED) / key).iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setattr(shipped, "assets_folder", lambda: tmp_path)
+    assert shipped_scorer(key) is not None
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | {"base_revision": "sha256-other"}))
+    assert shipped_scorer(key) is None
+    (folder / CONFIG).write_text(json.dumps(config | {"base": "no-such-base"}))
+    assert shipped_scorer(key) is None

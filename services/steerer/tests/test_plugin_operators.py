@@ -1,4 +1,4 @@
-"""The steering op by hand, on fused and unfused block outputs."""
+"""The steering op and what is read behind it, by hand, on fused and unfused block outputs."""
 
 import numpy as np
 import pytest
@@ -262,3 +262,59 @@ def test_blocks_are_found_by_number():
     assert decoder_blocks(model, 3) == list(model.layers)
     with pytest.raises(RuntimeError, match="found: none"):
         decoder_blocks(model, 4)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_direction_is_read_behind_the_edits_of_its_layer(fused):
+    """Scores by hand: vector 2 is (0, 2), and (3, 0) is added to the stream at layer 0."""
+    state = SteeringState(
+        num_layers=2, width=2, num_slots=2, num_rows=SHIFT, num_tokens=8, device=torch.device("cpu"), window=16
+    )
+    state.table_SD.copy_(VECTORS)
+    bind(state)
+    state.admit("a", wire(1, [[0, 1, ADD, 3.0]]) | {"readings": [[1, 2], [0, 1]], "read_from": 5})
+    state.admit("b", wire(2, []))
+    rows = np.array([1, 2, 1 + SHIFT, 1 + 2 * SHIFT])
+    for position in (4, 5, 6):
+        state.rows.positions = np.array([position, position, 7, 8])
+        state.begin_batch(rows)
+        hidden = torch.full((5, 2), float(position))
+        residual = torch.full((5, 2), 2.0) if fused else None
+        steer(hidden, 0, residual)
+        steer(hidden, 1, residual)
+    state.keep_scores()
+    more = 2.0 if fused else 0.0
+    scores = state.readings.scores(1, 4, 9, 2)
+    assert np.isnan(scores[0]).all()  # not requested
+    expected = [[5 + more, 8 + more], [6 + more, 9 + more], [6 + more, 9 + more], [6 + more, 6 + more]]
+    assert scores[1:].tolist() == expected
+    assert state.scores_TK.isnan().all()
+    state.admit("c", wire(1, []))
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
+    assert state.scores_TK.isnan().all() and not state.readings_LKR.any()
+
+
+def test_padding_and_refilled_slots_of_the_next_batch():
+    state = make_state()
+    state.begin_batch(np.array([1, 1, 1, 1]))
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(4, 2)) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+    assert state.token_rows_T[:4].tolist() == [1, 0, 0, 0]
+    state = make_state()
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(1, 2)) == [[4.0, 1.0]]
+    state.fill([1], torch.tensor([[0.0, 1.0]]))
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 4.0]]
+
+
+def test_a_row_taken_over_counts_and_steers_afresh_in_the_same_batch():
+    state = make_state()
+    state.begin_batch(np.array([1, 1]))
+    steer(torch.ones(2, 2))
+    state.rows.release(["a"])
+    state.admit("c", wire(1, [[0, 2, ADD, 1.0]]))
+    state.begin_batch(np.array([1, 1]))
+    assert steer(torch.ones(2, 2)) == [[1.0, 3.0], [1.0, 3.0]]
+    assert state.changed_LR[:, 1].tolist() == [2, 0]
