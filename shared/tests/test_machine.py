@@ -68,12 +68,9 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_engine_that_needs_more_memory_ends_and_the_replica_does_not() -> None:
+def test_an_engine_or_replica_that_needs_more_memory_ends() -> None:
     done = run(CHILD, POOLBENCH_MEMORY_GIB_STEERER="0.5")
     assert done.returncode == 0 and done.stdout.strip() == str(-signal.SIGKILL), done.stderr[-2000:]
-
-
-def test_a_watched_replica_that_needs_more_memory_ends() -> None:
     done = run(ITSELF, POOLBENCH_MEMORY_GIB_STEERER="0.5")
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     assert "above the limit of 0.5" in done.stderr
@@ -123,18 +120,15 @@ def cluster(root: Path) -> ClusterSettings:
     return ClusterSettings(str(root / "store"), f"filesystem://{root}/queue")
 
 
-def test_nodes_that_share_a_folder_see_the_same_ids_which_are_no_artifacts(tmp_path: Path) -> None:
+def test_nodes_that_share_a_folder_see_the_same_ids_also_at_the_same_time(tmp_path: Path) -> None:
     first = folder_ids(cluster(tmp_path))
     assert set(first) == {"store", "broker"} and len(set(first.values())) == 2
     assert folder_ids(cluster(tmp_path)) == first
     require_shared(cluster(tmp_path), first)
     folder_ids(cluster(tmp_path))
     assert list(Artifacts(open_store(str(tmp_path / "store"))).objects()) == []
-
-
-def test_nodes_that_start_at_the_same_time_agree(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(folder_ids, [cluster(tmp_path)] * 64))
+        found = list(pool.map(folder_ids, [cluster(tmp_path / "new")] * 64))
     assert all(each == found[0] for each in found)
 
 
