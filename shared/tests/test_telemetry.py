@@ -295,7 +295,7 @@ def test_a_json_record_has_the_ids_of_its_work_and_is_written_once(
         LOG.info("%d outputs\nto make é", 3, extra={"passage": "SECRET"})
     (record,) = written(capsys)
     assert record.pop("time").endswith("+00:00") and isinstance(record.pop("pid"), int)
-    assert record.pop("place").startswith("test_logs.py:")
+    assert record.pop("place").startswith("test_telemetry.py:")
     assert record == {
         "level": "INFO",
         "logger": "poolbench.test",
