@@ -211,9 +211,7 @@ def test_batches_bound_padded_tokens_lose_nothing_and_mask_padding() -> None:
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     assert all(len(batch) * max(lengths[index] for index in batch) <= 130 for batch in batches)
     assert length_batches([300], 130) == [[0]]
-    import torch
-
-    ids, mask = pad_ids([(7, 8), (9,)], torch.device("cpu"))
+    ids, mask = pad_ids([(7, 8), (9,)], CPU)
     assert ids.tolist() == [[7, 8], [9, 0]]
     assert mask.tolist() == [[True, True], [True, False]]
 
