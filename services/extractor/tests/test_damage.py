@@ -69,10 +69,6 @@ def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(any_decode
     assert (kl[0] == 0).all() and (kl[1] > 1e-4).all() and kl[2].mean() > kl[1].mean()
 
 
-def test_of_the_demo_model_too(demo: Decoder) -> None:
-    check(demo, ["The report was late, but nobody complained.", "Rain fell."], layer=3, strengths=(2.0,), first=1)
-
-
 def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]) -> None:
     passages, vector = passages_of(texts), unit(llama.width)
     one, two = Edit("C1", vector, 1.0, 2.0), Edit("C3", unit(llama.width, 1), 1.0, 5.0)
