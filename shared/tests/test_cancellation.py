@@ -9,7 +9,7 @@ import pytest
 from poolbench.cancellation import Work, WorkCancelledError, between_steps, check_cancelled, working
 
 
-def test_work_of_another_thread_is_cancelled() -> None:
+def test_work_is_cancelled_by_another_thread_and_at_the_step_of_other_work() -> None:
     work = Work()
     with working(work):
         check_cancelled()
@@ -17,9 +17,6 @@ def test_work_of_another_thread_is_cancelled() -> None:
         with pytest.raises(WorkCancelledError, match="no longer wanted"):
             check_cancelled()
     check_cancelled()
-
-
-def test_a_step_also_checks_the_work_around_it() -> None:
     work, steps = Work(), list[int]()
     with working(work), between_steps(lambda: steps.append(1)):
         check_cancelled()

@@ -10,29 +10,12 @@ from poolbench.concepts import CONCEPTS, Concept, refuse_restricted, refuse_sens
 from poolbench.concepts.concept import parse_concept
 from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 
-MATCHED = {"hedging", "legal_formality", "causation", "contrast", "conditionality", "negation_density"}
-
 
 def test_there_are_17_concepts_in_5_families() -> None:
     concepts = CONCEPTS.all()
     assert len(concepts) == 17
     assert len({concept.family for concept in concepts}) == 5
     assert [concept.id for concept in concepts] == sorted(concept.id for concept in concepts)
-
-
-def test_matched_and_sensitive_concepts_are_those_of_the_card() -> None:
-    assert {concept.id for concept in CONCEPTS.all() if concept.matched_pairs} == MATCHED
-    assert {concept.id for concept in CONCEPTS.all() if concept.sensitive} == {"toxicity", "depression"}
-
-
-def test_relaxed_windows_and_domains() -> None:
-    assert CONCEPTS.get("toxicity").token_window == (30, 500)
-    assert CONCEPTS.get("depression").token_window == (200, 500)
-    assert CONCEPTS.get("deference").token_window == (8, 128)
-    assert CONCEPTS.get("causation").token_window == (300, 500)
-    assert CONCEPTS.get("toxicity").min_source_domains == 1
-    assert CONCEPTS.get("planning").min_source_domains == 2
-    assert CONCEPTS.get("causation").min_source_domains == 3
 
 
 @pytest.mark.parametrize("concept", CONCEPTS.all(), ids=lambda concept: concept.id)
@@ -42,19 +25,11 @@ def test_neighbours_exist_and_differ(concept: Concept) -> None:
     assert concept.id not in {distant, close}
 
 
-def test_unknown_names_get_the_nearest_valid_ones() -> None:
-    with pytest.raises(UnknownConceptError, match="'causality'; did you mean causation"):
-        CONCEPTS.get("causality")
-
-
-def test_a_concept_file_with_a_wrong_field_names_file_and_field(tmp_path: Path) -> None:
+def test_a_wrong_concept_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "irony.yaml"
     path.write_text("id: irony\nfamily: sparse\ncolour: red\n")
     with pytest.raises(ConfigError, match=r"irony\.yaml.*family.*colour"):
         parse_concept(path.read_text("utf-8"), str(path))
-
-
-def test_a_concept_file_that_is_not_yaml_names_the_file() -> None:
     with pytest.raises(ConfigError, match=r"bad\.yaml is not YAML"):
         parse_concept("id: [", "bad.yaml")
 

@@ -72,6 +72,7 @@ def test_weights_of_equal_size_are_another_model(tmp_path: Path, num_read: list[
 def test_fine_tunes_of_equal_size_differ_too(tmp_path: Path, num_read: list[Path]) -> None:
     one, other = (change_revision(model(tmp_path / name, name.encode())) for name in ("aaaa", "bbbb"))
     assert one != other
+    assert change_revision(model(tmp_path / "copy", b"aaaa")) == one
 
 
 def test_code_and_chat_template_belong_to_a_model(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Directions and sparse autoencoders by hand, against numpy and scikit-learn."""
+"""Directions, their erasure and sparse autoencoders by hand, against numpy and scikit-learn."""
 
 import json
 import tracemalloc
@@ -9,18 +9,17 @@ from safetensors.numpy import save
 from sklearn.covariance import LedoitWolf
 
 from poolbench.directions import (
-    CONSTRUCTIONS,
     DirectionContext,
-    DirectionSpec,
     SparseAutoencoder,
     available_directions,
     compute_direction,
     null_directions,
     permuted_labels,
 )
+from poolbench.directions.erasure import Leace, orthonormal, without_directions
 from poolbench.directions.sae_files import read_folder
 from poolbench.directions.sae_formats.converted import read_tensors
-from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
+from poolbench.errors import CellError, InputError
 
 NO_PAIRS = np.zeros((0, 2), dtype=int)
 
@@ -35,11 +34,18 @@ def make_context(num_pairs=30, width=8, seed=0, paired=True, shift=2.0):
     return DirectionContext(vectors, labels, pairs if paired else NO_PAIRS, seed)
 
 
-def test_c1_by_hand_keeps_the_raw_norm():
+def test_c1_and_c4_by_hand():
     vectors = np.array([[3.0, 4.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]])
     found = compute_direction("C1", DirectionContext(vectors, np.array([1, 1, 0, 0]), NO_PAIRS))
     np.testing.assert_allclose(found.vector, [0.6, 0.8])
     assert found.raw_norm == 5
+    # All pair differences are equal: centred they would vanish, uncentred they are the signal.
+    vectors = np.array([[1.0, 1.0], [5.0, 2.0], [1.0, 0.0], [5.0, 1.0]])
+    context = DirectionContext(vectors, np.array([1, 1, 0, 0]), np.array([[0, 2], [1, 3]]))
+    np.testing.assert_allclose(compute_direction("C4", context).vector, [0, 1], atol=1e-12)
+    context = make_context()
+    parallel = compute_direction("C1_centred", context).vector @ compute_direction("C1", context).vector
+    assert parallel == pytest.approx(1)
 
 
 @pytest.mark.parametrize("direction_id", ["C1", "C2", "C4", "LDA", "C1_centred"])
@@ -52,18 +58,16 @@ def test_directions_are_unit_and_point_to_the_positives(direction_id, width):
 
 
 @pytest.mark.parametrize("width", [8, 200])
-def test_c2_is_the_first_principal_component(width):
+def test_c2_and_lda_are_those_of_numpy_and_scikit_learn(width):
     context = make_context(width=width)
     centred = context.vectors_nD - context.vectors_nD.mean(axis=0)
     expected = np.linalg.svd(centred, full_matrices=False)[2][0]
     assert abs(compute_direction("C2", context).vector @ expected) == pytest.approx(1, abs=1e-9)
-
-
-def test_c4_is_not_centred():
-    # All pair differences are equal: centred they would vanish, uncentred they are the signal.
-    vectors = np.array([[1.0, 1.0], [5.0, 2.0], [1.0, 0.0], [5.0, 1.0]])
-    context = DirectionContext(vectors, np.array([1, 1, 0, 0]), np.array([[0, 2], [1, 3]]))
-    np.testing.assert_allclose(compute_direction("C4", context).vector, [0, 1], atol=1e-12)
+    context = make_context(width=width)
+    means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
+    covariance = LedoitWolf(assume_centered=True).fit(context.vectors_nD - means[context.labels]).covariance_
+    expected = np.linalg.solve(covariance, means[1] - means[0])
+    np.testing.assert_allclose(compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8)
 
 
 def test_c4_without_pairs_draws_them_by_seed():
@@ -73,15 +77,6 @@ def test_c4_without_pairs_draws_them_by_seed():
     other = DirectionContext(context.vectors_nD, context.labels, NO_PAIRS, seed=9)
     assert not np.allclose(first.vector, compute_direction("C4", other).vector)
     assert first.seed == 0
-
-
-@pytest.mark.parametrize("width", [8, 200])
-def test_lda_is_ledoit_wolf_on_within_class_deviations(width):
-    context = make_context(width=width)
-    means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
-    covariance = LedoitWolf(assume_centered=True).fit(context.vectors_nD - means[context.labels]).covariance_
-    expected = np.linalg.solve(covariance, means[1] - means[0])
-    np.testing.assert_allclose(compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8)
 
 
 @pytest.mark.parametrize("width", [3, 60])
@@ -102,19 +97,10 @@ def test_lda_of_many_rows_is_solved_by_the_smaller_side(width):
     assert peak < 50e6
 
 
-def test_c3_needs_probe_weights():
+def test_what_has_no_direction_is_typed():
     with pytest.raises(CellError, match="converged probe") as caught:
         compute_direction("C3", make_context())
     assert caught.value.status == "not_converged"
-
-
-def test_mean_centring_is_parallel_to_the_difference_of_means():
-    context = make_context()
-    parallel = compute_direction("C1_centred", context).vector @ compute_direction("C1", context).vector
-    assert parallel == pytest.approx(1)
-
-
-def test_collapsed_and_one_class_are_typed():
     same = DirectionContext(np.ones((4, 3)), np.array([1, 1, 0, 0]), NO_PAIRS)
     for direction_id in ("C1", "C2", "C4", "LDA"):
         with pytest.raises(CellError) as caught:
@@ -123,18 +109,6 @@ def test_collapsed_and_one_class_are_typed():
     with pytest.raises(CellError) as caught:
         compute_direction("C1", DirectionContext(np.ones((2, 3)), np.ones(2, dtype=int), NO_PAIRS))
     assert caught.value.status == "one_class"
-
-
-def test_registry_offers_near_names_and_refuses_duplicates():
-    with pytest.raises(UnknownNameError, match="C1"):
-        CONSTRUCTIONS.get("c1")
-    with pytest.raises(ConfigError, match="registered twice"):
-        CONSTRUCTIONS.add(DirectionSpec("C1", 1, "", "", len))
-    assert CONSTRUCTIONS.get("C5") in CONSTRUCTIONS.all()
-    assert "C5" not in available_directions()
-    with pytest.raises(CellError) as caught:
-        compute_direction("C5", make_context())
-    assert caught.value.status == "not_implemented"
 
 
 def test_permuted_labels_flip_inside_pairs_and_keep_counts():
@@ -198,13 +172,10 @@ def z(row, j, bias=(0.1, 0.0, -0.2)):
     return row[0] * W_ENC[0, j] + row[1] * W_ENC[1, j] + bias[j]
 
 
-def test_relu_and_standard_are_one():
+def test_relu_with_and_without_the_decoder_bias():
     expected = by_hand(X, lambda row, j: max(0.0, z(row, j)))
     for name in ("relu", "standard"):
         np.testing.assert_allclose(make(name).encode(X), expected, atol=1e-6)
-
-
-def test_apply_b_dec_to_input_subtracts_it_first():
     expected = by_hand(X - [0.5, -0.5], lambda row, j: max(0.0, z(row, j)))
     np.testing.assert_allclose(make("relu", {"apply_b_dec_to_input": True}).encode(X), expected, atol=1e-6)
 
@@ -216,16 +187,13 @@ def test_thresholds_cut_but_do_not_shift(name):
     np.testing.assert_allclose(make(name, threshold=limits).encode(X), expected, atol=1e-6)
 
 
-def test_topk_keeps_the_largest_of_each_vector():
+def test_topk_keeps_the_largest_of_each_vector_in_every_spelling():
     full = make("relu").encode(X)
     found = make("topk", {"k": 1}).encode(X)
     np.testing.assert_allclose(found.max(axis=1), full.max(axis=1))
     assert ((found > 0).sum(axis=1) <= 1).all()
     by_kwargs = make("topk", {"activation_fn_kwargs": {"k": 2}})
     assert (by_kwargs.encode(np.array([[1.0, 1.0]])) > 0).sum() == 2
-
-
-def test_a_standard_one_with_a_topk_activation_is_topk():
     for name in ("activation_fn", "activation_fn_str"):
         found = make("standard", {name: "topk", "activation_fn_kwargs": {"k": 1}})
         np.testing.assert_array_equal(found.encode(X), make("topk", {"k": 1}).encode(X))
@@ -243,12 +211,6 @@ def test_gated_takes_the_gate_from_one_bias_and_the_size_from_another():
     np.testing.assert_allclose(make("gated", **extra).encode(X), by_hand(X, feature), atol=1e-6)
 
 
-def test_a_vector_is_encoded_alike_alone_and_among_others():
-    vectors = np.random.default_rng(0).normal(size=(50, 2))
-    sae = make("topk", {"k": 2})
-    np.testing.assert_allclose(sae.encode(vectors)[7:8], sae.encode(vectors[7:8]), atol=1e-6)
-
-
 def linear_sae(width):
     """Features that are the coordinates, all positive: the decoder gives every vector back."""
     eye = np.eye(width, dtype=np.float32)
@@ -264,12 +226,9 @@ def context(num_features, sae, **extra):
     return DirectionContext(vectors, labels, NO_PAIRS, sae=sae, num_features=num_features, **extra)
 
 
-def test_c5_of_all_features_of_a_lossless_autoencoder_is_c1():
+def test_c5_takes_the_features_that_differ_most():
     made = context(6, linear_sae(6))
     np.testing.assert_allclose(compute_direction("C5", made).vector, compute_direction("C1", made).vector, atol=1e-6)
-
-
-def test_c5_takes_the_features_that_differ_most_by_their_difference():
     made = context(2, linear_sae(6))
     difference = made.positives.mean(axis=0) - made.negatives.mean(axis=0)
     expected = np.zeros(6)
@@ -349,3 +308,46 @@ def test_files_are_found_beside_each_other_or_named(tmp_path):
         SparseAutoencoder.from_bytes(b"nothing", b'{"architecture": "relu"}')
     with pytest.raises(InputError, match="not JSON"):
         SparseAutoencoder.from_bytes(save(tensors()), b"{")
+
+
+def labelled(rows: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Correlated vectors of two classes whose means differ."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(rows) % 2
+    return rng.normal(size=(rows, width)) @ rng.normal(size=(width, width)) + 3 * labels[:, None], labels
+
+
+def test_directions_that_are_not_orthogonal_are_erased_together() -> None:
+    vectors = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    erased = without_directions(vectors, np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]))
+    np.testing.assert_allclose(erased, [[0, 0, 3], [0, 0, 6]], atol=1e-12)
+    assert len(orthonormal(np.array([[1.0, 0.0], [2.0, 0.0]]))) == 1
+
+
+def test_leace_by_hand() -> None:
+    """Variances 4 and 1, uncorrelated; the label goes with the first coordinate alone, which is all that is removed."""
+    vectors = np.array([[2.0, 1.0], [2.0, -1.0], [-2.0, 1.0], [-2.0, -1.0]])
+    erased = Leace.fit(vectors, np.array([1, 1, 0, 0])).apply(vectors + np.array([1.0, 0.0]))
+    np.testing.assert_allclose(erased, [[0, 1], [0, -1], [0, 1], [0, -1]], atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(60, 5), (20, 40)])
+def test_leace_is_the_formula_of_the_paper(rows: int, width: int) -> None:
+    """x - W^+ P W (x - mean) with W from an eigendecomposition, also with fewer vectors than dimensions."""
+    vectors, labels = labelled(rows, width)
+    centred = vectors - vectors.mean(axis=0)
+    values, basis = np.linalg.eigh(centred.T @ centred / rows)
+    used = values > values.max() * 1e-10
+    whiten = (basis[:, used] / np.sqrt(values[used])) @ basis[:, used].T
+    towards = whiten @ (centred.T @ (labels - labels.mean()) / rows)
+    projection = np.outer(towards, towards) / (towards @ towards)
+    expected = vectors - centred @ (np.linalg.pinv(whiten, rcond=1e-9) @ projection @ whiten).T
+    erased = Leace.fit(vectors, labels).apply(vectors)
+    np.testing.assert_allclose(erased, expected, atol=1e-6)
+    means = [erased[labels == label].mean(axis=0) for label in (0, 1)]
+    np.testing.assert_allclose(means[0], means[1], atol=1e-9)
+
+
+def test_equal_classes_lose_nothing() -> None:
+    vectors = np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(Leace.fit(vectors, np.array([0, 0, 1, 1])).apply(vectors), vectors)

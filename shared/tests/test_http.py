@@ -61,13 +61,15 @@ def client() -> TestClient:
     return TestClient(build_api(Halving(), TOKEN), raise_server_exceptions=False)
 
 
-def test_a_verb_answers_with_the_token_only(client: TestClient) -> None:
+def test_a_verb_answers_with_the_token_only_and_none_starts_without(client: TestClient) -> None:
     assert client.post("/half", json={"x": 4}, headers=GOOD).json() == {"half": 2.5}
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
         refused = client.post("/half", json={"x": 4}, headers=headers)
         assert refused.status_code == 401
         assert refused.json()["error"]["code"] == "unauthorized"
         assert refused.headers["www-authenticate"] == "Bearer"
+    with pytest.raises(ConfigError, match="POOLBENCH_TOKEN"):
+        build_api(Halving(), "")
 
 
 def test_health_says_more_to_who_holds_the_token(client: TestClient) -> None:
@@ -77,21 +79,13 @@ def test_health_says_more_to_who_holds_the_token(client: TestClient) -> None:
     assert found == {"status": "ok", "loaded": "nothing"}
 
 
-def test_docs_are_open_and_describe_the_verbs(client: TestClient) -> None:
-    assert client.get("/docs").status_code == 200
-    assert "/half" in client.get("/openapi.json").json()["paths"]
-
-
-def test_the_page_of_docs_needs_no_other_host_than_its_service(client: TestClient) -> None:
+def test_the_documents_need_no_other_host_and_have_our_error_bodies_only(client: TestClient) -> None:
     page = client.get("/docs").text
     links = re.findall(r"""(?:href|src)=["']([^"']+)["']|url: '([^']+)'""", page)
     found = {link or url for link, url in links}
     assert found == {"openapi.json", "docs/swagger-ui-bundle.js", "docs/swagger-ui.css", "docs/favicon.png"}
     assert all(client.get(f"/{link}").status_code == 200 for link in found)
     assert "https://" not in page
-
-
-def test_the_document_has_our_error_bodies_only(client: TestClient) -> None:
     described = client.get("/openapi.json").json()
     assert "422" not in described["paths"]["/half"]["post"]["responses"]  # this verb answers another status
     assert not {"HTTPValidationError", "ValidationError"} & described["components"]["schemas"].keys()
@@ -145,11 +139,6 @@ def test_a_body_that_is_not_said_to_be_json_names_the_header(client: TestClient)
     for kind in ("application/json", "application/json; charset=utf-8"):
         answer = client.post("/half", content=b'\xef\xbb\xbf{"x": 4}', headers=GOOD | {"Content-Type": kind})
         assert answer.json() == {"half": 2.5}
-
-
-def test_a_service_without_token_does_not_start() -> None:
-    with pytest.raises(ConfigError, match="POOLBENCH_TOKEN"):
-        build_api(Halving(), "")
 
 
 class ForeignError(Exception):

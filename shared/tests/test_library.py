@@ -125,7 +125,3 @@ def test_damaged_passages_are_named(library: Library) -> None:
     library.store.put(f"concepts/mine/{MINE.corpus}.arrow", b"nothing")
     with pytest.raises(IntegrityError, match="is damaged"):
         own_passages(MINE)
-
-
-def test_the_built_in_concepts_are_unchanged() -> None:
-    assert sum(not concept.corpus for concept in CONCEPTS.all()) == 17

@@ -1,13 +1,14 @@
-"""Every strategy against vectors computed by hand on small matrices."""
+"""Every strategy by hand on small matrices: its vector, the shares of its tokens, and its parameters in its name."""
 
 import numpy as np
 import pytest
 import torch
 
-from poolbench.errors import CellError, ConfigError, UnknownStrategyError
+from poolbench.errors import CellError, ConfigError, UnknownNameError, UnknownStrategyError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec, strategies_of
+from poolbench.pooling.explain import TokenShares, explain_layer
+from poolbench.pooling.registry import StrategySpec, select_strategies
 from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
@@ -76,7 +77,6 @@ PARAMS = {
     "W4_hierarchical": {"chunks": 3},
     "L2_dependency_trigger": {"triggers": ["run", "The cat"]},
 }
-
 # One row per strategy, computed by hand from the eight real tokens
 #   The (1, 0)  cat (0, 2)  sat (3, 4)  . (-1, 0)  Do (2, 2)  gs (0, -2)  ran (6, 8)  home (5, 0)
 # with L2 norms 1, 2, 5, 1, sqrt 8, 2, 10, 5 and sum (16, 14).
@@ -136,14 +136,6 @@ def test_every_strategy_has_a_hand_computation() -> None:
     assert {spec.id for spec in STRATEGIES.all()} == set(EXPECTED) | drawn
 
 
-@pytest.mark.parametrize(
-    ("strategy_id", "k", "rows"),
-    [("W1_first_k", 3, [0, 1, 2]), ("W2_last_k", 3, [5, 6, 7]), ("W3_middle_k", 3, [2, 3, 4])],
-)
-def test_windows_take_k(strategy_id: str, k: int, rows: list[int]) -> None:
-    np.testing.assert_allclose(pooled(strategy_id, {"k": k}), REAL[rows].mean(0), rtol=1e-6)
-
-
 def test_random_half_depends_on_the_passage_only() -> None:
     assert np.array_equal(pooled("A7_random"), pooled("A7_random"))
     weights = STRATEGIES.get("A7_random").weigh(context())
@@ -189,15 +181,6 @@ def test_a_switch_enters_the_key_only_where_it_is_used() -> None:
     np.testing.assert_allclose(published.weigh(received).values, np.arange(9.0) / 36)
 
 
-def test_card_weights_sum_to_one() -> None:
-    ctx = context(signals=SIGNALS)
-    for spec in strategies_of("card"):
-        outcome = spec.weigh(ctx)
-        if hasattr(outcome, "values"):
-            np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, err_msg=spec.id)
-            assert np.all(outcome.values >= 0), spec.id
-
-
 def test_special_tokens_carry_weight_in_p2_and_a11_only() -> None:
     ctx = context(signals=SIGNALS)
     for spec in STRATEGIES.all():
@@ -235,14 +218,7 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
 
 
-def test_uniform_inflow_is_the_mean() -> None:
-    ctx = context(signals={"inflow": np.r_[7.0, np.full(8, 0.3)]})
-    np.testing.assert_allclose(
-        STRATEGIES.get("S1_attention").weigh(ctx).values, STRATEGIES.get("A1_mean").weigh(ctx).values
-    )
-
-
-def test_gradients_of_zero_fall_back_to_the_mean() -> None:
+def test_zero_gradients_fall_back_to_the_mean_and_wrong_signals_fail_the_cell() -> None:
     for name, given in (
         ("S2_gradient", {"gradient": np.r_[9.0, np.zeros(8)]}),
         ("G1_input_x_gradient", {**SIGNALS, "gradient_dot": np.r_[9.0, 1e-5 * NORMS[1:] * SIGNALS["gradient"][1:]]}),
@@ -250,9 +226,6 @@ def test_gradients_of_zero_fall_back_to_the_mean() -> None:
         outcome = STRATEGIES.get(name).weigh(context(signals=given))
         assert (outcome.applied, outcome.token_share) == (False, 0.0)
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
-
-
-def test_signals_that_are_wrong_fail_the_cell() -> None:
     reason = CellError("too_few", "one token")
     for value, status in ((reason, "too_few"), (np.ones(3), "failed"), (np.full(9, np.nan), "non_finite")):
         with pytest.raises(CellError) as caught:
@@ -273,12 +246,6 @@ def test_each_head_pools_a_vector_of_its_own() -> None:
     assert outcomes[0][1].applied
 
 
-def test_uniform_inflow_of_every_head_is_the_mean() -> None:
-    ctx = context(signals={"head_inflow": np.tile(np.r_[7.0, np.full(8, 0.3)], (4, 1))})
-    parts = STRATEGIES.get("S3_iti_probe").weigh(ctx)
-    np.testing.assert_allclose(parts.values, np.tile(STRATEGIES.get("A1_mean").weigh(ctx).values, (4, 1)))
-
-
 def test_parts_and_readout_come_together() -> None:
     without = StrategySpec("X", 1, "uniform", "", lambda ctx: STRATEGIES.get("S3_iti_probe").weigh(ctx))
     with pytest.raises(ConfigError, match="names a readout"):
@@ -288,7 +255,7 @@ def test_parts_and_readout_come_together() -> None:
             assert READOUTS.get(spec.readout).id == spec.readout
 
 
-def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
+def test_clearnlp_labels_are_the_same_arcs_and_unknown_schemes_are_refused() -> None:
     spec = STRATEGIES.get("L2_dependency_rel")
     labels = ["det", "nsubj", "ROOT", "punct", "relcl", "prep", "advmod"]
     chosen = spec.weigh(context(words=_with_dep(labels)))
@@ -297,6 +264,11 @@ def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
     assert np.flatnonzero(subtyped.values).tolist() == [1]
     with pytest.raises(CellError, match="SBJ"):
         spec.weigh(context(words=_with_dep(["SBJ"] * 7)))
+    labels = ["det", "nsubjpass", "ROOT", "punct", "dobj", "conj", "advmod"]
+    chosen = STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(labels)))
+    assert np.flatnonzero(chosen.values).tolist() == [2, 3, 5, 6, 7]
+    with pytest.raises(CellError, match="SBJ"):
+        STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
 
 
 def _with_dep(labels: list[str]) -> Words:
@@ -315,14 +287,6 @@ def test_trigger_arcs_need_triggers_and_take_phrases_whole() -> None:
     assert np.flatnonzero(head_of_the.values).tolist() == [1, 2]
 
 
-def test_clearnlp_subjects_and_objects_are_the_same_arcs() -> None:
-    labels = ["det", "nsubjpass", "ROOT", "punct", "dobj", "conj", "advmod"]
-    chosen = STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(labels)))
-    assert np.flatnonzero(chosen.values).tolist() == [2, 3, 5, 6, 7]
-    with pytest.raises(CellError, match="SBJ"):
-        STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
-
-
 def test_failures_name_what_is_missing() -> None:
     with pytest.raises(CellError, match="annotation"):
         STRATEGIES.get("L1_pos_filtered").weigh(context(words=None))
@@ -339,13 +303,9 @@ def test_failures_name_what_is_missing() -> None:
         STRATEGIES.get("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
 
 
-def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
-    with pytest.raises(UnknownStrategyError, match="A1_mean"):
-        STRATEGIES.get("A1_meen")
+def test_wrong_parameters_and_specifications_are_refused() -> None:
     with pytest.raises(ConfigError, match="allowed: k"):
         Request.of("W2_last_k", {"size": 3})
-    with pytest.raises(ConfigError, match="twice"):
-        STRATEGIES.add(STRATEGIES.get("A1_mean"))
     with pytest.raises(ConfigError, match="not of parts"):
         STRATEGIES.add(StrategySpec("X", 1, "uniform", "", len, readout="best_heads", common_component=True))
     with pytest.raises(ConfigError, match="unknown need"):
@@ -354,5 +314,118 @@ def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
         STRATEGIES.add(StrategySpec("X", 1, "linguistic", "", len, uses_concept_lexicon=True))
 
 
-def test_the_card_has_nineteen_strategies() -> None:
-    assert len(strategies_of("card")) == 19
+DIRECTION = np.array([0.6, -0.8])
+EVERY_SIGNAL = {**SIGNALS, "received": np.arange(9.0)}
+
+
+@pytest.mark.parametrize("strategy_id", [*EXPECTED, "S1_attention:corrected=false", "W4_hierarchical:remainder=true"])
+def test_contributions_sum_to_the_projection_of_the_vector(strategy_id: str) -> None:
+    states = [torch.tensor(np.asarray(STATES), dtype=torch.float32)]
+    plan = Weighing.of([context(signals=COUNTED)], [Request.of(strategy_id, PARAMS.get(strategy_id))])
+    vectors, *_ = pool_layer(states, plan, [EVERY_SIGNAL])
+    ((shares,),) = explain_layer(states, plan, [EVERY_SIGNAL], direction_D=DIRECTION)
+    assert isinstance(shares, TokenShares) and shares.contributions_T is not None
+    projection = float(vectors[0, 0] @ DIRECTION)
+    assert shares.contributions_T.sum() == pytest.approx(projection, rel=1e-5, abs=1e-6)
+    if strategy_id != "P2_first_token" and not STRATEGIES.get(strategy_id).whole_text:
+        assert shares.weights_T[0] == 0  # BOS
+
+
+def test_a_reduction_gives_each_dimension_to_the_token_that_has_its_value() -> None:
+    states = [torch.tensor([[1.0, 5.0, 2.0], [3.0, 1.0, 2.0], [2.0, 4.0, 0.0], [0.0, 2.0, 1.0]])]
+    passage = TokenContext("p", np.zeros((4, 2), dtype=int), np.zeros(4, dtype=bool))
+    requests = [Request.of(name) for name in ("A2_max", "A3_min", "A5_median")]
+    (row,) = explain_layer(states, Weighing.of([passage], requests), direction_D=np.array([1.0, 10.0, 100.0]))
+    largest, smallest, median = row
+    # Max: 3 of token 1, 5 of token 0, and 2 that tokens 0 and 1 share.
+    np.testing.assert_allclose(largest.weights_T, [1.5 / 3, 1.5 / 3, 0, 0])
+    np.testing.assert_allclose(largest.contributions_T, [50 + 100, 3 + 100, 0, 0])
+    np.testing.assert_allclose(smallest.weights_T, [0, 1 / 3, 1 / 3, 1 / 3])
+    # Medians 1.5, 3 and 1.5: half of two tokens each.
+    np.testing.assert_allclose(median.weights_T.sum(), 1)
+    np.testing.assert_allclose(median.contributions_T.sum(), 1.5 + 30 + 150)
+
+
+def test_without_a_direction_there_are_weights_alone_and_parts_say_why() -> None:
+    states = [torch.tensor(np.asarray(STATES), dtype=torch.float32)]
+    signals = [{**EVERY_SIGNAL, "head_inflow": np.ones((2, 9))}]
+    plan = Weighing.of([context()], [Request.of("A1_mean"), Request.of("S3_iti_probe")])
+    ((mean, heads),) = explain_layer(states, plan, signals)
+    assert mean.contributions_T is None and mean.weights_T.sum() == pytest.approx(1)
+    assert isinstance(heads, CellError) and heads.status == "not_implemented"
+
+
+FIVE_STATES = torch.tensor([[9.0, 9.0], [1.0, 0.0], [0.0, 2.0], [3.0, 4.0], [5.0, 6.0]])  # the first token is special
+FIVE_TOKENS = TokenContext("p", np.zeros((5, 2), dtype=int), np.array([True] + [False] * 4))
+
+
+def pooled_by_name(*names: str) -> dict[str, list[float]]:
+    plan = Weighing.of([FIVE_TOKENS], [Request.of(name) for name in names])
+    vectors, *_ = pool_layer([FIVE_STATES], plan, [{}])
+    return {name: vectors[0, i].tolist() for i, name in enumerate(names)}
+
+
+def test_parameters_in_the_name_are_those_of_the_function() -> None:
+    found = pooled_by_name("W2_last_k:k=2", "W2_last_k:k=3", "W1_first_k:k=1", "W2_last_k")
+    assert found["W2_last_k:k=2"] == [4.0, 5.0]
+    assert found["W2_last_k:k=3"] == pytest.approx([8 / 3, 4.0])
+    assert found["W1_first_k:k=1"] == [1.0, 0.0]
+    assert found["W2_last_k"] == [2.25, 3.0]  # 16 tokens: all of them
+
+
+def test_a_name_with_parameters_pools_as_the_same_parameters_beside_the_name() -> None:
+    assert STRATEGIES.get("W2_last_k:k=8").identity() == STRATEGIES.get("W2_last_k").identity({"k": 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("W2_last_k:k=32", "W2_last_k:k=32"),
+        ("W4_hierarchical:remainder=true", "W4_hierarchical:remainder=true"),
+        ("W4_hierarchical:remainder=false", "W4_hierarchical"),
+        ("W2_last_k:k=16", "W2_last_k"),  # the default: one name for one strategy
+        ("S4_sif:a=1e-2", "S4_sif:a=0.01"),
+        ("A7_random:share=1", "A7_random:share=1.0"),
+    ],
+)
+def test_each_combination_has_one_name(name: str, spelled: str) -> None:
+    assert [spec.id for spec in select_strategies([name, spelled])] == [spelled]
+
+
+def test_only_parameters_tell_such_strategies_apart() -> None:
+    base, other = select_strategies(["S4_sif", "S4_sif:a=0.1"])
+    assert (other.family, other.version, other.needs, other.board) == (
+        base.family, base.version, base.needs, base.board
+    )  # fmt: skip
+    assert other.common_component and other != base and "a = 0.1" in other.summary
+    assert other.id not in {spec.id for spec in STRATEGIES.all()}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "expected"),
+    [
+        ("W2_lst_k:k=3", UnknownStrategyError, "did you mean W2_last_k"),
+        ("card:k=3", UnknownStrategyError, "unknown strategy 'card'"),
+        ("W4_hierarchical:chunk=3", UnknownNameError, "strategy W4_hierarchical .chunk.; did you mean chunks"),
+        ("W2_last_k:j=3", UnknownNameError, "known: k"),
+        ("A1_mean:k=3", ConfigError, "A1_mean has no parameter to set, got 'k'; those with some: W1_first_k"),
+        ("L2_dependency_trigger:triggers=x", ConfigError, "no parameter to set"),
+        ("W2_last_k:k=x", ConfigError, "k: Input should be a valid integer, got 'x'"),
+        ("W2_last_k:k=1.5", ConfigError, "valid integer, got 1.5"),
+        ("S1_attention:corrected=1", ConfigError, "corrected: Input should be a valid boolean, got 1"),
+        ("W2_last_k:k=0", ConfigError, "greater than or equal to 1, got 0"),
+        ("A7_random:share=2", ConfigError, "less than or equal to 1, got 2"),
+        ("S4_sif:a=nan", ConfigError, "finite number, got nan"),
+        ("W2_last_k:k", ConfigError, "'k' has no value; write W2_last_k:parameter=value"),
+        ("W2_last_k:k=1:k=2", ConfigError, "'k' is given twice"),
+    ],
+)  # fmt: skip
+def test_wrong_names_are_refused(name: str, error: type, expected: str) -> None:
+    with pytest.raises(error, match=expected):
+        select_strategies([name])
+
+
+def test_a_name_with_parameters_takes_no_others_beside_it() -> None:
+    assert Request.of("W2_last_k:k=8", {"k": 8}).params == {"k": 8}
+    with pytest.raises(ConfigError, match="fixes its parameters; to choose them, name W2_last_k"):
+        Request.of("W2_last_k:k=8", {"k": 9})

@@ -63,14 +63,11 @@ def test_an_observer_keeps_the_start_of_what_is_too_large(url: str) -> None:
     assert queue.purge("scorer") == 1
 
 
-def test_a_wrong_password_is_a_broker_error(url: str) -> None:
+def test_without_the_password_nobody_gets_anything(url: str) -> None:
     with pytest.raises(BrokerError) as caught:
         TaskQueue(Broker(url.replace(redis_server.PASSWORD, "wrong"))).ping()
     assert "wrong@" not in str(caught.value)
-
-
-def test_a_stranger_gets_nothing(url: str) -> None:
-    """Without the password, with a wrong one, and as an unknown user."""
+    # Without the password, with a wrong one, and as an unknown user.
     assert strangers(url) == []
 
 

@@ -54,20 +54,14 @@ def ids(fruits: Registry[Fruit]) -> list[str]:
     return [fruit.id for fruit in fruits.all()]
 
 
-def test_what_is_added_is_found_in_its_order(fruits: Any) -> None:
+def test_what_is_added_is_found_once_by_its_own_name(fruits: Any) -> None:
     made = fruits()
     assert made.add(PEAR) is PEAR
     assert made.get("pear") is PEAR and ids(made) == ["apple", "pear"]
-
-
-def test_an_id_is_taken_once(fruits: Any) -> None:
     made = fruits()
     with pytest.raises(ConfigError, match="fruit 'apple' is registered twice; choose another id"):
         made.add(Fruit("apple", weight=2.0))
     assert made.get("apple") is APPLE
-
-
-def test_a_wrong_name_is_answered_with_the_nearest(fruits: Any) -> None:
     with pytest.raises(UnknownNameError, match="unknown fruit 'aple'; did you mean apple"):
         fruits().get("aple")
 

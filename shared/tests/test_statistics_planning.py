@@ -1,4 +1,4 @@
-"""Power and training size: published figures, enumeration one by one, simulation."""
+"""Power, training size and pilots: published figures, enumeration one by one, simulation, hand computations."""
 
 import math
 
@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test, mean_power
 from poolbench.statistics.paired_power import paired_power, paired_size
+from poolbench.statistics.pilots import SizePilot, recommended_size, rotation_interval, size_power
 from poolbench.statistics.training_size import (
     num_parameters,
     recommend_training_size,
@@ -31,10 +32,15 @@ def enumerated(p01, p10, n, alpha):
     return right, magnitude / (right + wrong) / abs(p01 - p10), wrong / (right + wrong)
 
 
-def test_published_check_values():
+def test_power_by_published_values_by_symmetry_and_where_there_is_none():
     found = mcnemar_power(0.0225, 0.0025, 500, 0.05)
     assert found.power == pytest.approx(0.7976, abs=5e-5)
     assert found.type_m == pytest.approx(1.1158, abs=5e-5)
+    assert mcnemar_power(0.05, 0.02, 200, 0.05) == pytest.approx(mcnemar_power(0.02, 0.05, 200, 0.05))
+    powers = [mcnemar_power(0.05, 0.02, n, 0.05).power for n in (100, 400, 1600, 100_000)]
+    assert powers == sorted(powers) and powers[-1] == pytest.approx(1)
+    found = mcnemar_power(0.5, 0.1, 3, 0.05)  # three heads have p .25
+    assert found.power == 0 and math.isnan(found.type_m)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +49,6 @@ def test_published_check_values():
 )
 def test_power_agrees_with_every_table(p01, p10, n, alpha):
     assert mcnemar_power(p01, p10, n, alpha) == pytest.approx(enumerated(p01, p10, n, alpha), rel=1e-9)
-
-
-def test_power_is_symmetric_and_grows_with_n():
-    assert mcnemar_power(0.05, 0.02, 200, 0.05) == pytest.approx(mcnemar_power(0.02, 0.05, 200, 0.05))
-    powers = [mcnemar_power(0.05, 0.02, n, 0.05).power for n in (100, 400, 1600, 100_000)]
-    assert powers == sorted(powers) and powers[-1] == pytest.approx(1)
-
-
-def test_power_where_significance_is_impossible():
-    found = mcnemar_power(0.5, 0.1, 3, 0.05)  # three heads have p .25
-    assert found.power == 0 and math.isnan(found.type_m)
 
 
 def test_power_refuses_what_has_none():
@@ -77,10 +72,13 @@ def test_published_sizes(effect, width, expected):
     assert required_training_size(-effect, width, "published") == expected
 
 
-def test_corrected_size_counts_every_weight():
+def test_corrected_size_counts_every_weight_and_no_effect_has_none():
     bound = 2 * (math.log(2) + 32 * 769 * math.log(2) + math.log(1e8)) / (0.13125 / 2) ** 2
     assert required_training_size(0.13125, 768, "corrected") == math.floor(bound)
     assert required_training_size(0.13125, 768, "corrected") > 300 * required_training_size(0.13125, 768, "published")
+    assert required_training_size(1.9e-5, 768, "published") is None
+    assert required_training_size(2.1e-5, 768, "published") is not None
+    assert recommend_training_size(0.0, 768).status == "no_effect"
 
 
 def test_parameters_by_hand_and_the_published_size_of_an_mlp():
@@ -106,12 +104,6 @@ def test_at_the_bound_hoeffdings_inequality_leaves_a_chance_of_1e_8(criterion, n
     assert log_chance == pytest.approx(math.log(1e-8), abs=1e-3)
 
 
-def test_no_effect_has_no_size():
-    assert required_training_size(1.9e-5, 768, "published") is None
-    assert required_training_size(2.1e-5, 768, "published") is not None
-    assert recommend_training_size(0.0, 768).status == "no_effect"
-
-
 @pytest.mark.parametrize(
     "wrong", [(1.5, 8, "published"), (math.nan, 8, "published"), (0.1, 0, "published"), (0.1, 8, "old")]
 )
@@ -129,12 +121,19 @@ def test_collapsed_comparison_is_null():
     assert recommend_training_size(0.02, 768, interval=(-0.01, 0.05), power=0.9).status == "ok"
 
 
-def test_total_of_a_split():
+def test_totals_of_splits_and_sizes_that_overflow():
     assert total_size(100) == 150
     assert total_size(22263) == 33395  # 33394.5: no half passages
     assert total_size(70, (7, 1, 2)) == 100
     with pytest.raises(ValueError, match="positive shares"):
         total_size(10, (4, 0, 1))
+    with pytest.raises(ValueError, match="width"):
+        required_training_size(0.1, math.inf)
+    with pytest.raises(ValueError, match="millionth"):
+        total_size(10, (1e-308, 1e308))
+    with pytest.raises(StatisticError) as caught:
+        recommend_training_size(0.1, 8, interval=(math.nan, math.nan), power=0.1)
+    assert caught.value.status == "non_finite"
 
 
 @pytest.mark.parametrize("n", range(1, 13))
@@ -143,16 +142,6 @@ def test_power_at_a_level_that_p_can_equal(n, alpha):
     """Levels such as 2 / 2^5 are p-values that occur; the test counts them as significant, and so must its power."""
     expected = enumerated(0.3, 0.1, n, alpha)[:1] if 2 / 2**n <= alpha else (0.0,)
     assert mcnemar_power(0.3, 0.1, n, alpha)[:1] == pytest.approx(expected)
-
-
-def test_sizes_that_overflow_are_refused():
-    with pytest.raises(ValueError, match="width"):
-        required_training_size(0.1, math.inf)
-    with pytest.raises(ValueError, match="millionth"):
-        total_size(10, (1e-308, 1e308))
-    with pytest.raises(StatisticError) as caught:
-        recommend_training_size(0.1, 8, interval=(math.nan, math.nan), power=0.1)
-    assert caught.value.status == "non_finite"
 
 
 def test_mcnemar_is_the_exact_binomial_test():
@@ -209,11 +198,8 @@ def test_the_smallest_number_of_pairs_is_that_of_statsmodels(effect: float, size
     assert paired_power(effect, size) >= 0.8 and (size == 2 or paired_power(effect, size - 1) < 0.8)
 
 
-def test_pairs_that_all_differ_alike_are_told_apart_by_two() -> None:
+def test_pairs_that_all_differ_or_hardly_differ() -> None:
     assert paired_power(math.inf, 2) == 1.0 and paired_size(math.inf) == 2 and paired_size(1e12) == 2
-
-
-def test_a_difference_can_be_too_small_for_any_number_of_pairs() -> None:
     assert paired_size(0.001) is None and paired_size(0.03, most=100) is None
     assert paired_size(0.5, most=34) == 34 and paired_size(0.5, most=33) is None
 
@@ -224,3 +210,56 @@ def test_a_difference_can_be_too_small_for_any_number_of_pairs() -> None:
 def test_the_paired_t_test_has_no_power_without_pairs_or_difference(effect: float, n: int, reason: str) -> None:
     with pytest.raises(StatisticError, match=reason):
         paired_power(effect, n)
+
+
+def pilots(*sizes: tuple[int, list[tuple[float, float]]]) -> list[SizePilot]:
+    return [SizePilot(size, size / 6, shares) for size, shares in sizes]
+
+
+def test_the_power_is_the_mean_over_seeds_and_a_seed_of_another_sign_has_none() -> None:
+    shares = [(0.2, 0.1), (0.15, 0.1), (0.1, 0.12)]
+    expected = (mcnemar_power(0.2, 0.1, 200).power + mcnemar_power(0.15, 0.1, 200).power) / 3
+    assert mean_power(shares, 200) == pytest.approx(expected)
+    assert mean_power([(0.1, 0.1)], 200) == 0.0
+
+
+def test_outside_of_the_sizes_the_shares_of_the_nearest_one_count() -> None:
+    shares = [(0.2, 0.12)] * 5
+    found = recommended_size(pilots((100, [(0.5, 0.5)] * 5), (600, shares)))
+    assert found == 6 * mcnemar_size(shares) == 2466
+    assert found is not None and size_power(pilots((600, shares)), found) >= 0.8
+    assert size_power(pilots((600, shares)), found - 6) < 0.8
+    tried = pilots((3000, [(0.4, 0.1)] * 2), (6000, [(0.4, 0.1)] * 2))
+    found = recommended_size(tried)
+    assert found is not None and found < 3000
+    assert found == pytest.approx(6 * mcnemar_size([(0.4, 0.1)]), abs=6)
+
+
+def test_between_two_sizes_shares_are_interpolated_over_the_logarithm() -> None:
+    tried = pilots((300, [(0.2, 0.12), (0.25, 0.14)]), (4800, [(0.3, 0.12), (0.35, 0.14)]))
+    halfway = [(0.275, 0.13)]  # the mean over seeds, at 1200: 300 x 4 = 4800 / 4
+    assert size_power(tried, 1200) == pytest.approx(mean_power(halfway, 200))
+    found = recommended_size(tried)
+    assert found is not None and 300 < found < 4800 and size_power(tried, found) >= 0.8
+    assert all(size_power(tried, size) < 0.82 for size in range(300, found, 50))
+    assert all(size_power(tried, size) > 0.78 for size in range(found, 4800, 200))
+
+
+def test_only_a_size_from_which_on_the_power_suffices_is_recommended() -> None:
+    tried = pilots((1200, [(0.5, 0.1)]), (2400, [(0.2, 0.15)]), (60_000, [(0.2, 0.15)]))
+    found = recommended_size(tried)
+    assert found is not None and found > 2400
+    assert recommended_size(pilots((600, [(0.2, 0.1), (0.1, 0.2)]))) is None
+    assert recommended_size(pilots((600, [(0.1001, 0.1)])), most=10_000) is None
+
+
+def test_the_interval_of_folds_in_rotation_by_hand() -> None:
+    """Nadeau & Bengio: the variance of the mean of J folds is (1 / J + n_test / n_train) s^2."""
+    differences = np.array([0.02, 0.04, 0.0, 0.06, 0.03, 0.03])
+    deviation = math.sqrt((1 / 6 + 100 / 400) * differences.var(ddof=1))
+    low, high = rotation_interval(differences, 100, 400)
+    assert (low + high) / 2 == pytest.approx(0.03)
+    assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, 5) * deviation)
+    assert rotation_interval(np.array([0.1]), 100, 400) is None
+    with pytest.raises(StatisticError):
+        rotation_interval(np.array([0.1, math.nan]), 100, 400)

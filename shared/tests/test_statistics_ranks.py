@@ -37,25 +37,18 @@ def scores():
     return np.random.default_rng(0).normal(size=(12, 6)).round(1)
 
 
-def test_nemenyi_quantiles_of_published_tables():
+def test_nemenyi_quantiles_of_published_tables_and_too_few_treatments():
     assert nemenyi_quantile(19) == pytest.approx(3.517, abs=5e-4)
     # Demsar (2006), table 5a
     assert [round(nemenyi_quantile(k), 3) for k in (2, 5, 10)] == [1.960, 2.728, 3.164]
-
-
-@pytest.mark.parametrize(("blocks", "expected"), [(17, 6.788), (33, 4.872), (51, 3.919)])
-def test_critical_difference_for_19_strategies(blocks, expected):
-    assert nemenyi_critical_difference(19, blocks) == pytest.approx(expected, abs=1e-3)
-
-
-def test_critical_difference_refuses_one_treatment():
     with pytest.raises(ValueError, match="at least 2 treatments"):
         nemenyi_critical_difference(1, 10)
     assert nemenyi_critical_difference(2, 10) == pytest.approx(1.960 * np.sqrt(2 * 3 / 60), abs=1e-3)
 
 
-def test_friedman_of_all_ties_is_nan():
-    assert np.isnan(friedman_test(np.ones((4, 3))).p_value)
+@pytest.mark.parametrize(("blocks", "expected"), [(17, 6.788), (33, 4.872), (51, 3.919)])
+def test_critical_difference_for_19_strategies(blocks, expected):
+    assert nemenyi_critical_difference(19, blocks) == pytest.approx(expected, abs=1e-3)
 
 
 def test_holm_by_hand_keeps_missing_values():
@@ -77,23 +70,22 @@ def test_spearman_agrees_with_scipy_row_by_row(scores):
     np.testing.assert_allclose(spearman(scores, np.broadcast_to(y, scores.shape)), expected)
 
 
-def test_correlation_with_a_constant_is_nan():
-    assert np.isnan(spearman(np.ones(5), np.arange(5.0)))
-    assert np.isnan(pearson(np.ones(5), np.arange(5.0)))
-    assert np.isnan(kendall(np.ones(5), np.arange(5.0)))
-
-
-def test_a_constant_whose_mean_is_rounded_is_constant():
+def test_correlations_of_constants_and_their_bounds():
     constant = np.full(3, 0.1)
     assert constant.mean() != 0.1
     assert np.isnan(pearson(constant, np.array([1.0, 2.0, 4.0])))
     assert np.isnan(pearson(np.stack([constant, [1.0, 2.0, 3.0]]), np.arange(3.0))).tolist() == [True, False]
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 7))
+    assert np.abs(pearson(x, 3 * x + 1)).max() <= 1
+    assert np.abs(pearson(x, -0.1 * x)).max() <= 1
 
 
 @pytest.mark.filterwarnings("error")
 def test_correlations_without_anything_to_correlate_are_nan():
     for function in (pearson, spearman, kendall):
         assert np.isnan(function(np.array([]), np.array([])))
+        assert np.isnan(function(np.ones(5), np.arange(5.0)))
         assert np.isnan(function(np.array([1.0, np.nan, 2.0]), np.arange(3.0)))
     assert np.isnan(pearson(np.array([1.0, np.inf, 2.0]), np.arange(3.0)))
 
@@ -106,32 +98,16 @@ def test_rank_correlations_take_infinite_values_as_the_largest():
     assert spearman(x, y) == spearman(finite, y)
 
 
-def test_correlations_stay_in_their_bounds():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 7))
-    assert np.abs(pearson(x, 3 * x + 1)).max() <= 1
-    assert np.abs(pearson(x, -0.1 * x)).max() <= 1
-
-
-def test_block_ranks_share_ties_and_the_worst_rank():
+def test_ranks_of_blocks_by_hand():
     ranks = block_ranks(np.array([[0.9, 0.9, -np.inf, -np.inf, np.nan]]))
     np.testing.assert_array_equal(ranks, [[1.5, 1.5, 3.5, 3.5, np.nan]])
     np.testing.assert_array_equal(block_ranks(np.array([[3.0, 1.0]]), higher_is_better=False), [[2, 1]])
-
-
-def test_mean_ranks_skip_missing_blocks():
     ranks = np.array([[1.0, 2.0], [2.0, np.nan]])
     np.testing.assert_array_equal(mean_ranks(ranks), [1.5, 2.0])
-
-
-def test_complete_ranks_leave_out_who_has_none():
     ranks = np.array([[1.0, 2.0, np.nan], [1.0, np.nan, np.nan], [2.0, 1.0, np.nan]])
     complete, ranked = complete_ranks(ranks)
     np.testing.assert_array_equal(complete, [[1, 2], [2, 1]])
     assert ranked.tolist() == [True, True, False]
-
-
-def test_mean_rank_interval_of_identical_blocks_is_a_point():
     assert mean_rank_intervals(np.tile([1.0, 2.0], (8, 1))) == [(1.0, 1.0), (2.0, 2.0)]
 
 
@@ -167,34 +143,25 @@ def test_large_samples_agree_with_scipys_approximation():
     assert wilcoxon_test(values).p_value == pytest.approx(expected.pvalue, rel=1e-9)
 
 
-def test_effect_by_hand():
+def test_wilcoxon_by_hand():
     # |d| ranks 1 2 3, signs + + -: (1 + 2 - 3) / 6
     assert wilcoxon_test(np.array([1.0, 2.0, -3.0])).effect == 0
     assert wilcoxon_test(np.array([1.0, 2.0, 3.0])).effect == 1
     # a zero takes rank 1 with it: ranks 2 3 4, (2 + 3 - 4) / 9
     assert wilcoxon_test(np.array([1.0, 2.0, -3.0, 0.0])).effect == pytest.approx(1 / 9)
-
-
-def test_infinite_differences_are_the_largest():
     assert wilcoxon_test(np.array([np.inf, 1.0, np.inf])) == wilcoxon_test(np.array([9.0, 1.0, 9.0]))
-
-
-def test_zeros_alone_show_nothing():
     assert wilcoxon_test(np.zeros(4)) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize(("values", "status"), [([], "too_few"), ([1.0, np.nan], "non_finite")])
-def test_bad_input_has_a_typed_reason(values, status):
-    with pytest.raises(StatisticError) as caught:
-        wilcoxon_test(np.array(values))
-    assert caught.value.status == status
-
-
-def test_by_hand():
+def test_a_paired_permutation_by_hand_in_any_order_and_scale():
     # signs of 1, 2, 4: only +++ and --- reach 7
     assert paired_permutation_test(np.array([1.0, 2.0, 4.0])) == (2 / 8, 7 / 3, 0)
     assert paired_permutation_test(np.array([1.0, 1.0, -2.0])).p_value == 1
     assert paired_permutation_test(np.zeros(5)).p_value == 1
+    values = np.random.default_rng(5).normal(0.4, 1, size=12)
+    expected = paired_permutation_test(values).p_value
+    assert paired_permutation_test(values[::-1]).p_value == expected
+    assert paired_permutation_test(-3 * values).p_value == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -208,16 +175,13 @@ def test_exact_p_agrees_with_scipy(seed):
     assert paired_permutation_test(values).p_value == pytest.approx(expected.pvalue, abs=1e-12)
 
 
-def test_drawn_p_approaches_the_exact_one():
+def test_drawn_p_approaches_the_exact_one_and_follows_the_seed():
     values = np.random.default_rng(1).normal(0.3, 1, size=18)
     exact = paired_permutation_test(values).p_value
     padded = np.concatenate([values, np.full(10, 1e-9)])  # too many units to count, the same question
     drawn = paired_permutation_test(padded, num_resamples=20_000)
     assert drawn.num_drawn == 20_000
     assert drawn.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
-
-
-def test_drawn_p_is_never_zero_and_follows_the_seed():
     values = np.full(60, 1.0)
     assert paired_permutation_test(values, num_resamples=99).p_value == 1 / 100
     noise = np.random.default_rng(0).normal(size=60)
@@ -225,25 +189,20 @@ def test_drawn_p_is_never_zero_and_follows_the_seed():
     assert first == again != other
 
 
-def test_order_and_scale_do_not_matter():
-    values = np.random.default_rng(5).normal(0.4, 1, size=12)
-    expected = paired_permutation_test(values).p_value
-    assert paired_permutation_test(values[::-1]).p_value == expected
-    assert paired_permutation_test(-3 * values).p_value == expected
-
-
 @pytest.mark.parametrize(
-    ("values", "status"),
+    ("test", "values", "status"),
     [
-        ([], "too_few"),
-        ([1.0, np.nan], "non_finite"),
-        ([1.0, np.inf], "non_finite"),  # its p came out as 0
-        ([[1.0], [2.0]], "failed"),
+        (wilcoxon_test, [], "too_few"),
+        (wilcoxon_test, [1.0, np.nan], "non_finite"),
+        (paired_permutation_test, [], "too_few"),
+        (paired_permutation_test, [1.0, np.nan], "non_finite"),
+        (paired_permutation_test, [1.0, np.inf], "non_finite"),  # its p came out as 0
+        (paired_permutation_test, [[1.0], [2.0]], "failed"),
     ],
 )
-def test_bad_input_of_a_permutation_has_a_typed_reason(values, status):
+def test_bad_input_has_a_typed_reason(test, values, status):
     with pytest.raises(StatisticError) as caught:
-        paired_permutation_test(np.array(values))
+        test(np.array(values))
     assert caught.value.status == status
 
 
@@ -252,27 +211,21 @@ def random_scores(request):
     return np.random.default_rng(0).normal(size=(12, 6)).round(request.param) + np.linspace(0, 1, 6)
 
 
-def test_nemenyi_agrees_with_scikit_posthocs(random_scores):
+def test_nemenyi_agrees_with_scikit_posthocs_and_with_its_critical_difference(random_scores):
     expected = np.asarray(scikit_posthocs.posthoc_nemenyi_friedman(random_scores))
     np.testing.assert_allclose(nemenyi_test(random_scores), expected, atol=1e-6)
-
-
-def test_critical_difference_is_where_nemenyis_p_reaches_alpha(random_scores):
     means = stats.rankdata(random_scores, axis=1).mean(axis=0)
     apart = np.abs(means[:, None] - means) >= nemenyi_critical_difference(6, 12, 0.05)
     np.testing.assert_array_equal(apart, nemenyi_test(random_scores) <= 0.05)
 
 
-def test_friedman_and_iman_davenport(random_scores):
+def test_friedman_and_iman_davenport_and_blocks_that_all_agree(random_scores):
     chi_square = stats.friedmanchisquare(*random_scores.T).statistic
     expected = 11 * chi_square / (12 * 5 - chi_square)
     found = iman_davenport_test(random_scores)
     assert friedman_test(random_scores).statistic == pytest.approx(chi_square)
     assert found.statistic == pytest.approx(expected)
     assert found.p_value == pytest.approx(stats.f.sf(expected, 5, 55))
-
-
-def test_blocks_that_all_agree():
     assert iman_davenport_test(np.tile([3.0, 2.0, 1.0], (5, 1))) == (np.inf, pytest.approx(1 / 6**4))
     assert np.isnan(iman_davenport_test(np.ones((5, 3))).p_value)
 

@@ -69,15 +69,20 @@ def test_roles_of_one_family_are_found_in_order() -> None:
     assert str(STATES) == "states/<layer>" and isinstance(STATES, Role)
 
 
-def test_keys_are_the_derivation_of_what_was_set() -> None:
+def test_keys_are_the_derivation_of_what_was_set_and_of_the_embeddings_version() -> None:
     params = AnnotateParams(pipeline="annotator", pipeline_version=None)
     inputs = {"passages": "corpus.passages.a", "idf_passages": "corpus.passages.b"}
     expected = derive_key("pooler.annotate", 1, {"pipeline": "annotator", "pipeline_version": None}, inputs)
     assert ANNOTATE.key("annotations", params, inputs) == expected
     assert ANNOTATE.key("annotations", AnnotateParams(), inputs) == derive_key("pooler.annotate", 1, {}, inputs)
+    params = ExtractParams.model_validate({"model": "demo", "strategies": [{"id": "A1_mean"}], "layers": [-1, 2]})
+    inputs = {"passages": "corpus.passages.a"}
+    for layer, more in ((2, {}), (-1, {"embedding": 2})):
+        expected = {"model": "demo", "layer": layer, **more}
+        assert EXTRACT.key(STATES(layer), params, inputs) == derive_key("extractor.states", 4, expected, inputs)
 
 
-def test_the_vectors_of_a_strategy_depend_on_what_it_reads() -> None:
+def test_an_output_depends_on_what_it_reads_alone() -> None:
     asked = [{"id": "A1_mean", "params": {}}, {"id": "L5_keyword", "params": {}}]
     params = ExtractParams.model_validate({"model": "demo", "strategies": asked, "layers": [1, 2]})
     fewer = ExtractParams.model_validate({"model": "demo", "strategies": asked[:1], "layers": [2]})
@@ -87,14 +92,15 @@ def test_the_vectors_of_a_strategy_depend_on_what_it_reads() -> None:
     role = VECTORS("L5_keyword", 2)
     assert EXTRACT.key(role, params, before) != EXTRACT.key(role, params, after)
     assert EXTRACT.key(STATES(2), params, before).startswith("extractor.states.")
-
-
-def test_the_embedding_has_a_version_of_its_own_in_keys() -> None:
-    params = ExtractParams.model_validate({"model": "demo", "strategies": [{"id": "A1_mean"}], "layers": [-1, 2]})
-    inputs = {"passages": "corpus.passages.a"}
-    for layer, more in ((2, {}), (-1, {"embedding": 2})):
-        expected = {"model": "demo", "layer": layer, **more}
-        assert EXTRACT.key(STATES(layer), params, inputs) == derive_key("extractor.states", 4, expected, inputs)
+    params = s.GenerateParams(model="demo", layer=2, max_tokens=5)
+    shared = {"prompts": "corpus.prompts.a"}
+    one = {**shared, "directions/a": "prober.probe.a"}
+    both = {**one, "directions/b": "prober.probe.b"}
+    assert s.GENERATE.key("texts/a", params, one) == s.GENERATE.key("texts/a", params, both)
+    assert s.GENERATE.key("fluency/a", params, one) != s.GENERATE.key("texts/a", params, one)
+    texts, scorers = {"texts/a": "steerer.generate.a"}, {"scorer/contrast": "scorer.train.a"}
+    alone = SCORE.key("scores/a", ScoreParams(), {**texts, **scorers})
+    assert alone == SCORE.key("scores/a", ScoreParams(batch_tokens=500), {**texts, **scorers, "texts/b": "x.b"})
 
 
 def test_directions_depend_on_the_train_split_and_on_no_resamples() -> None:
@@ -108,18 +114,6 @@ def test_directions_depend_on_the_train_split_and_on_no_resamples() -> None:
     assert first["directions/A1_mean/2"] == second["directions/A1_mean/2"]
     assert first["measures/A1_mean/2"] != second["measures/A1_mean/2"]
     assert keys(10, "c.b")["scores/A1_mean/2"] == keys(20, "c.b")["scores/A1_mean/2"]
-
-
-def test_texts_depend_on_their_own_directions_and_scores_on_their_own_texts() -> None:
-    params = s.GenerateParams(model="demo", layer=2, max_tokens=5)
-    shared = {"prompts": "corpus.prompts.a"}
-    one = {**shared, "directions/a": "prober.probe.a"}
-    both = {**one, "directions/b": "prober.probe.b"}
-    assert s.GENERATE.key("texts/a", params, one) == s.GENERATE.key("texts/a", params, both)
-    assert s.GENERATE.key("fluency/a", params, one) != s.GENERATE.key("texts/a", params, one)
-    texts, scorers = {"texts/a": "steerer.generate.a"}, {"scorer/contrast": "scorer.train.a"}
-    alone = SCORE.key("scores/a", ScoreParams(), {**texts, **scorers})
-    assert alone == SCORE.key("scores/a", ScoreParams(batch_tokens=500), {**texts, **scorers, "texts/b": "x.b"})
 
 
 def test_wrong_parameters_and_roles_are_named_with_what_is_known() -> None:

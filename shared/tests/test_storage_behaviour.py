@@ -65,19 +65,23 @@ def store(opener: Opener) -> ObjectStore:
     return opener()
 
 
-def test_what_was_put_is_got(store: ObjectStore) -> None:
+def test_objects_are_put_got_and_deleted_and_the_first_one_is_kept(store: ObjectStore) -> None:
     assert store.put("a/b/c.bin", b"\x00\x01two") is True
     assert store.get("a/b/c.bin") == b"\x00\x01two"
     assert store.exists("a/b/c.bin")
     store.put("a/b/c.bin", b"")
     assert store.get("a/b/c.bin") == b""
-
-
-def test_a_missing_object_is_said_to_be_missing(store: ObjectStore) -> None:
     with pytest.raises(NotFoundError):
         store.get("no/such")
     assert not store.exists("no/such")
     store.delete("no/such")
+    store.put("gone", b"1")
+    store.delete("gone")
+    assert not store.exists("gone")
+    assert store.put("gone", b"2", if_absent=True) is True
+    assert store.put("once", b"first", if_absent=True) is True
+    assert store.put("once", b"second", if_absent=True) is False
+    assert store.get("once") == b"first"
 
 
 def test_listing_is_by_prefix_and_in_order(store: ObjectStore) -> None:
@@ -90,13 +94,6 @@ def test_listing_is_by_prefix_and_in_order(store: ObjectStore) -> None:
     assert next(iter(store.list("z"))).size == 1
 
 
-def test_deleted_is_gone(store: ObjectStore) -> None:
-    store.put("gone", b"1")
-    store.delete("gone")
-    assert not store.exists("gone")
-    assert store.put("gone", b"2", if_absent=True) is True
-
-
 def test_an_object_or_all_below_a_path_is_moved(store: ObjectStore) -> None:
     for path in ("k/manifest.json", "k/1/table", "kk/other"):
         store.put(path, path.encode())
@@ -106,12 +103,6 @@ def test_an_object_or_all_below_a_path_is_moved(store: ObjectStore) -> None:
     assert store.move("kk/other", "aside/other/now") is True
     assert store.get("aside/other/now") == b"kk/other"
     assert store.move("k", "aside/k/later") is False
-
-
-def test_if_absent_keeps_the_first(store: ObjectStore) -> None:
-    assert store.put("once", b"first", if_absent=True) is True
-    assert store.put("once", b"second", if_absent=True) is False
-    assert store.get("once") == b"first"
 
 
 def test_one_of_many_racing_writers_wins(opener: Opener) -> None:
@@ -145,12 +136,9 @@ def test_paths_stay_inside(store: ObjectStore, path: str) -> None:
         store.put(path, b"x")
 
 
-def test_unreachable_service_is_a_clear_error() -> None:
+def test_settings_that_are_wrong_and_services_that_are_away_are_named() -> None:
     with pytest.raises(StoreError, match="POOLBENCH_S3_ENDPOINT"):
         S3Store("s3://bucket/prefix", S3Settings(endpoint="http://127.0.0.1:1", deadline_s=0.5, **KEYS))
-
-
-def test_settings_that_are_missing_or_malformed_are_named() -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_S3_SECRET_KEY"):
         S3Store("s3://bucket", S3Settings(endpoint="http://h", access_key="k"))
     with pytest.raises(ConfigError, match="http://host:port"):

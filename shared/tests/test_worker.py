@@ -121,14 +121,11 @@ def test_infrastructure_errors_are_recorded_at_last(artifacts: Artifacts, leases
     assert (record["retryable"], record["attempt"]) == (True, 3)
 
 
-def test_a_defect_fails_its_task_only(artifacts: Artifacts, leases: FolderLeases) -> None:
+def test_a_defect_or_a_forgotten_output_fails_its_task_only(artifacts: Artifacts, leases: FolderLeases) -> None:
     worker = Worker(DoublingService(_raising(ZeroDivisionError("division by zero"))), artifacts, leases)
     assert worker.run(MESSAGE, final=False) == "failed"
     assert _failure(artifacts)["reason"] == "ZeroDivisionError: division by zero"
     assert not leases.alive(TASK.task_id)
-
-
-def test_a_handler_that_forgets_an_output_fails(artifacts: Artifacts, leases: FolderLeases) -> None:
     assert Worker(DoublingService(lambda task, io: None), artifacts, leases).run(MESSAGE) == "failed"
     assert "a, b" in _failure(artifacts)["reason"]
 
@@ -168,42 +165,28 @@ def test_a_cancelled_task_is_dropped_without_a_failure(artifacts: Artifacts, lea
     assert Worker(service, artifacts, leases).run(MESSAGE) == "done"
 
 
-LONG_TASK = Task(kind="prober.double", inputs={}, outputs={"a": "doubled.a"})
-
-
 class PanicError(BaseException):
     """As a panic of Rust arrives in Python."""
 
 
-class OneHandler(TasksOnly):
-    """A service with one handler."""
-
-    name = "prober"
-
-    def __init__(self, handler: Callable[[Task, TaskIO], None]) -> None:
-        self.handlers = {LONG_TASK.kind: handler}
-
-
-def _run(handler: Callable[[Task, TaskIO], None], folder: Path) -> tuple[str, Artifacts]:
-    artifacts = Artifacts(FolderStore(folder / "store"))
-    worker = Worker(OneHandler(handler), artifacts, FolderLeases(folder / "leases"))
-    return worker.run(LONG_TASK.model_dump(mode="json")), artifacts
-
-
 @pytest.mark.parametrize("panics", [True, False])
-def test_what_is_no_exception_is_recorded_as_a_failure(tmp_path: Path, panics: bool) -> None:
+def test_what_is_no_exception_is_recorded_as_a_failure(
+    artifacts: Artifacts, leases: FolderLeases, panics: bool
+) -> None:
     def handler(task: Task, io: TaskIO) -> None:
         if panics:
             raise PanicError("index out of bounds")
         sys.exit(3)
 
-    said, artifacts = _run(handler, tmp_path)
-    failure = json.loads(artifacts.store.get(failure_path(LONG_TASK.task_id)))
-    assert (said, failure["code"]) == ("failed", "internal")
+    assert Worker(DoublingService(handler), artifacts, leases).run(MESSAGE) == "failed"
+    failure = _failure(artifacts)
+    assert failure["code"] == "internal"
     assert ("PanicError: index out of bounds" if panics else "SystemExit: 3") in failure["reason"]
 
 
-def test_a_cancelled_run_ends_a_task_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_run_ends_a_task_in_work(
+    artifacts: Artifacts, leases: FolderLeases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same checks that end a request end a task, in every service."""
     monkeypatch.setattr(taskio, "_LOOK_S", 0.0)
     reached: list[str] = []
@@ -211,21 +194,17 @@ def test_a_cancelled_run_ends_a_task_in_work(tmp_path: Path, monkeypatch: pytest
     def handler(task: Task, io: TaskIO) -> None:
         check_cancelled()
         reached.append("begun")
-        artifacts = Artifacts(FolderStore(tmp_path / "store"))
         artifacts.store.put(cancel_path(task.task_id), b"")
         check_cancelled()
         reached.append("ended")
 
-    said, _ = _run(handler, tmp_path)
-    assert (said, reached) == ("cancelled", ["begun"])
+    assert Worker(DoublingService(handler), artifacts, leases).run(MESSAGE) == "cancelled"
+    assert reached == ["begun"]
 
 
-def test_several_tables_are_committed_or_the_first_error_is_raised(tmp_path: Path) -> None:
+def test_several_tables_are_committed_or_the_first_error_is_raised(artifacts: Artifacts, tmp_path: Path) -> None:
     roles = [f"table/{number}" for number in range(30)]
-    task = Task(
-        kind="prober.double", inputs={}, outputs={role: f"doubled.{number}" for number, role in enumerate(roles)}
-    )
-    artifacts = Artifacts(FolderStore(tmp_path / "store"))
+    task = Task(kind=KIND, inputs={}, outputs={role: f"doubled.{number}" for number, role in enumerate(roles)})
     io = TaskIO(task, artifacts)
     io.write_tables({role: pa.table({"x": [number]}) for number, role in enumerate(roles)}, {"width": 1})
     assert not io.missing
@@ -288,21 +267,18 @@ def test_a_task_waits_for_the_requests_before_it() -> None:
     assert order == ["request", "task"]
 
 
-def test_requests_do_not_stop_a_task_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
-    turns = Turns()
-    turns._num_requests = 1  # one that never gets its turn
-    with turns.task():
-        check_cancelled()
-
-
-def test_the_turn_is_free_after_an_error() -> None:
+def test_a_turn_is_free_after_an_error_and_after_some_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = Turns()
     for turn in (turns.request, turns.task, turns.request):
         with pytest.raises(ValueError), turn():
             raise ValueError
     with turns.task():
         pass
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    turns = Turns()
+    turns._num_requests = 1  # one that never gets its turn
+    with turns.task():
+        check_cancelled()
 
 
 def test_the_memory_of_a_replica_counts_what_it_has_started() -> None:

@@ -37,7 +37,7 @@ def tokenizer(llama: Decoder) -> Any:
 
 @pytest.fixture(scope="module")
 def without_bos(tokenizer: Any) -> Any:
-    """The same tokenizer, adding nothing."""
+    """The same tokenizer, adding nothing, as that of SmolLM2."""
     bare = copy.deepcopy(tokenizer)
     bare._tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     return bare

@@ -24,14 +24,16 @@ from transformers import (
     Qwen3Config,
 )
 
+from poolbench.config import resolve_model
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.http.api import build_api
 from poolbench.model_folders.folders import MODEL_FOLDERS
 from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
-from poolbench_extractor.encode import PassageTexts
+from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.load import load_decoder
 from poolbench_extractor.service import create
 
 from .architectures import decoder_of, tokenizer, without_bos  # noqa: F401
@@ -81,6 +83,21 @@ FURTHER: dict[str, PreTrainedConfig] = {
 }
 
 
+#: The annotation of a text of two words, such as "one two".
+WORDS: dict[str, list[Any]] = {
+    "word_start": [0, 4],
+    "word_end": [3, 7],
+    "upos": ["DET", "NOUN"],
+    "dep": ["det", "root"],
+    "head": [1, 1],
+    "lemma": ["one", "two"],
+    "entity": ["", ""],
+    "sentence": [0, 0],
+    "clause": [0, 0],
+    "keyword": [True, False],
+}
+
+
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE with a BOS, offsets that leave the leading space out."""
     bpe = Tokenizer(models.BPE())
@@ -110,6 +127,11 @@ def make_decoder(config: PreTrainedConfig, *, attention: str = "sdpa", seed: int
 def passages_of(texts: list[str]) -> PassageTexts:
     """Passages p0, p1, ... of these texts."""
     return PassageTexts([f"p{n}" for n in range(len(texts))], texts)
+
+
+def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
+    """The tokens of these passages."""
+    return encode(decoder, passages_of(texts))
 
 
 def annotations_of(texts: list[str]) -> pa.Table:
@@ -174,6 +196,12 @@ def saved_llama(llama: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Pat
     llama.model.save_pretrained(folder)
     llama.tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo() -> Decoder:
+    """The demo model."""
+    return load_decoder(resolve_model("demo"))
 
 
 @pytest.fixture

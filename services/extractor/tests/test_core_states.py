@@ -11,9 +11,7 @@ import pytest
 import torch
 from services.extractor.tests.conftest import annotations_of
 from services.extractor.tests.forward.test_capture import inflow_by_definition, reference
-from tokenizers import processors
 
-from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
@@ -22,7 +20,6 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept, words_by_passage
 from poolbench.pooling.sinks import SinkRule
 from poolbench.pooling.states import read_states
-from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts
 from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core
@@ -31,7 +28,6 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts, Reading, encode, tokenise
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.service import create
 
 REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
@@ -40,12 +36,6 @@ REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_state
 def passages_of(texts: list[str]) -> tuple[PassageTexts, pa.Table]:
     table = annotations_of(texts)
     return PassageTexts([f"p{n}" for n in range(len(texts))], texts, words_by_passage(table)), table
-
-
-@pytest.fixture(scope="module")
-def demo() -> Decoder:
-    asset_path("demo_lm")
-    return DecoderCache(ExtractorSettings(device="cpu")).get(resolve_model("demo"))
 
 
 def assert_same(here: dict[str, pa.Table], there: dict[str, pa.Table], layer: int, rtol: float = 1e-5) -> None:
@@ -191,19 +181,13 @@ def test_vectors_without_sinks_are_the_same_from_kept_states_and_their_tables_co
         assert tables["P1_last_token/1"]["num_left_out"][row].as_py() == 0
 
 
-@pytest.fixture
-def without_bos(llama: Decoder) -> Any:
-    """A tokenizer that defines a BOS and does not add it, as that of SmolLM2."""
-    bare = copy.deepcopy(llama.tokenizer)
-    bare._tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
-    return bare
-
-
 def token_ids(tokenizer: Any, texts: Sequence[str], **how: bool) -> list[list[int]]:
     return [context.token_ids.tolist() for context in tokenise(tokenizer, PassageTexts(texts, texts), **how)]  # type: ignore[union-attr]
 
 
-def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bos: Any, texts: list[str]) -> None:
+def test_a_bos_is_added_where_the_tokenizer_adds_none_but_defines_one(
+    llama: Decoder, without_bos: Any, texts: list[str]
+) -> None:
     assert token_ids(without_bos, texts) != token_ids(llama.tokenizer, texts)
     assert token_ids(without_bos, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
     assert token_ids(llama.tokenizer, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
@@ -213,6 +197,10 @@ def test_a_bos_is_added_where_the_tokenizer_adds_none(llama: Decoder, without_bo
         strict=True,
     ):
         assert bare.special.tolist() == own.special.tolist() and bare.offsets.tolist() == own.offsets.tolist()
+    without_bos = copy.deepcopy(without_bos)
+    without_bos.bos_token = None
+    with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):
+        list(tokenise(without_bos, PassageTexts(["p"], ["text"]), add_bos=True))
 
 
 def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
@@ -229,12 +217,6 @@ def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
             state_TD = llama.model.model(ids).last_hidden_state[0]
         np.testing.assert_allclose(found[row], state_TD.mean(0).numpy(), rtol=1e-4, atol=1e-5)
     assert not np.allclose(found[0], found[2], atol=1e-3)
-
-
-def test_a_tokenizer_without_bos_is_a_clear_error(without_bos: Any) -> None:
-    without_bos.bos_token = None
-    with pytest.raises(ConfigError, match="defines no BOS; leave add_bos unset"):
-        list(tokenise(without_bos, PassageTexts(["p"], ["text"]), add_bos=True))
 
 
 def test_states_do_not_depend_on_the_rule(llama: Decoder, texts: list[str]) -> None:

@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from poolbench.config import resolve_model
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.errors import InputError, LayerError
 from poolbench.steps.extractor import STEERED_TEXTS, DamageParams
@@ -18,7 +16,7 @@ from poolbench.storage import Artifacts
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.damage import Edit, damage, edits_of, lens
 from poolbench_extractor.encode import PassageTexts, Reading
-from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder
 
 from .conftest import CONFIGS, FURTHER, passages_of, run
 
@@ -71,13 +69,6 @@ def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(any_decode
     assert (kl[0] == 0).all() and (kl[1] > 1e-4).all() and kl[2].mean() > kl[1].mean()
 
 
-def test_of_the_demo_model_too() -> None:
-    folder = resolve_model("demo").source
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    decoder = wrap_decoder(model, AutoTokenizer.from_pretrained(folder))
-    check(decoder, ["The report was late, but nobody complained.", "Rain fell."], layer=3, strengths=(2.0,), first=1)
-
-
 def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]) -> None:
     passages, vector = passages_of(texts), unit(llama.width)
     one, two = Edit("C1", vector, 1.0, 2.0), Edit("C3", unit(llama.width, 1), 1.0, 5.0)
@@ -90,12 +81,16 @@ def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]
             np.testing.assert_allclose(other[column], together[column], rtol=1e-4, atol=1e-6)
 
 
-def test_a_text_without_a_token_to_predict_has_a_reason(build: Callable[..., Decoder]) -> None:
+def test_texts_and_models_without_a_figure_have_a_reason(build: Callable[..., Decoder]) -> None:
     decoder = build(CONFIGS["llama"])
     passages = PassageTexts(["one", "long", "fine"], ["a", "word " * 200, "Rain fell."], bare=[True, False, False])
     table, _ = damage(decoder, passages, [Edit("C1", unit(decoder.width), 1.0, 1.0)], 0)
     assert table["status"].to_pylist() == ["too_few", "failed", "ok"] * 2
     assert "no token to predict" in table["reason"][0].as_py() and "window" in table["reason"][1].as_py()
+    decoder = build(CONFIGS["llama"])
+    decoder.backbone.norm = torch.nn.Identity()
+    (row,) = lens(decoder, "C1", unit(decoder.width)).to_pylist()
+    assert row["status"] == "not_implemented" and "lacks a norm" in row["reason"] and row["value"] is None
 
 
 def lens_by_hand(name: str, decoder: Decoder, vector: torch.Tensor) -> np.ndarray:
@@ -142,13 +137,6 @@ def test_the_measured_change_of_logits_is_that_of_the_texts(llama: Decoder, text
         assert row["value"] == pytest.approx(float(expected[row["token_id"]]), abs=1e-4) and row["strength"] == 0.5
     first = tokens.to_pylist()[0]
     assert first["token_id"] == int(expected[: len(llama.tokenizer)].argmax())
-
-
-def test_a_model_without_a_norm_has_a_null_lens(build: Callable[..., Decoder]) -> None:
-    decoder = build(CONFIGS["llama"])
-    decoder.backbone.norm = torch.nn.Identity()
-    (row,) = lens(decoder, "C1", unit(decoder.width)).to_pylist()
-    assert row["status"] == "not_implemented" and "lacks a norm" in row["reason"] and row["value"] is None
 
 
 @pytest.fixture

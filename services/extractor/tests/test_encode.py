@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
-from poolbench.config import resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import Words
 from poolbench.pooling.batch import Request
@@ -20,7 +19,6 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts, Reading
 from poolbench_extractor.encoder import PoolingEncoder
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.models.load import load_decoder
 
 TEXT, LONGER = "The cat sat down . Dogs ran", "ran ran Dogs . down down down sat The cat cat cat"
 STATES = {"<s>": (9, 9), "The": (1, 0), "cat": (0, 2), "sat": (3, 4), "down": (-1, 0), ".": (2, 2), "Dogs": (0, -2)}
@@ -128,7 +126,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_every_token_lies_in_its_word(name: str) -> None:
+def test_every_token_lies_in_its_word_and_the_first_one_begins_it(name: str) -> None:
     encoding = TOKENIZERS[name].encode(SPLIT_TEXT)
     offsets = np.array(encoding.offsets)
     owners = [
@@ -142,28 +140,12 @@ def test_every_token_lies_in_its_word(name: str) -> None:
         inside = offsets[mine]
         covered = {index for start, end in inside for index in range(start, end) if not SPLIT_TEXT[index].isspace()}
         assert "".join(SPLIT_TEXT[index] for index in sorted(covered)) == word
-
-
-@pytest.mark.parametrize("name", TOKENIZERS)
-def test_the_first_token_of_a_word_begins_it(name: str) -> None:
     encoding = TOKENIZERS[name].encode(SPLIT_TEXT)
     offsets = np.array(encoding.offsets)
     first = first_tokens_of_words(offsets, STARTS, ENDS)
     assert len(first) == len(SPLIT_WORDS)
     for position, start, end in zip(first, STARTS, ENDS, strict=True):
         assert offsets[position, 0] <= start < offsets[position, 1] <= end
-
-
-def test_the_kinds_differ_as_meant() -> None:
-    """Characters of several bytes share their range; trimming leaves ranges without width."""
-    trimmed, untrimmed = (
-        np.array(TOKENIZERS[f"bytes, {kind}"].encode(SPLIT_TEXT).offsets) for kind in ("trimmed", "untrimmed")
-    )
-    assert len(trimmed) == len(SPLIT_TEXT.encode()) > len(SPLIT_TEXT)
-    assert (trimmed[:, 0] == trimmed[:, 1]).any() and not (untrimmed[:, 0] == untrimmed[:, 1]).any()
-    assert (np.diff(untrimmed[:, 0]) == 0).sum() == len(SPLIT_TEXT.encode()) - len(SPLIT_TEXT)
-    spaced = [SPLIT_TEXT[start:end] for start, end in TOKENIZERS["whole words"].encode(SPLIT_TEXT).offsets]
-    assert " met" in spaced
 
 
 MODES = {
@@ -174,11 +156,6 @@ MODES = {
     "weightedmean": "A9_position_weighted",
     "lasttoken": "P1_last_token",
 }
-
-
-@pytest.fixture(scope="module")
-def demo() -> Decoder:
-    return load_decoder(resolve_model("demo"))
 
 
 def last_block(decoder: Decoder, texts: list[str], side: str) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,17 @@
-"""States and inflow are the model's own: against the eager model on each passage alone, for every architecture."""
+"""States, inflow and losses are the model's own: against the eager model on each passage alone, by architecture."""
 
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from services.extractor.tests.forward.test_capture import inflow_by_definition
-from tests.zoo import NAMES, OUTLIERS, watched
+from services.extractor.tests.test_damage import check
+from services.extractor.tests.test_features import KEEP
+from services.extractor.tests.test_recovered import LOSS_RECOVERED, measured, plain_losses
+from tests.zoo import NAMES, watched
 
 from poolbench.config import EMBEDDING_INDEX
 from poolbench.pooling.batch import Request
@@ -15,6 +19,7 @@ from poolbench.pooling.sinks import SinkRule
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Encoded
+from poolbench_extractor.features import coordinates
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.checks import pads_left, probe
@@ -83,22 +88,6 @@ def test_the_embedding_is_what_the_first_block_reads(
                 else:
                     expected = decoder.backbone(ids, use_cache=False, output_hidden_states=True).hidden_states[0]
             torch.testing.assert_close(found, expected[0])
-
-
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_trained_like_weights_are_as_extreme_as_trained_ones(
-    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
-) -> None:
-    model = decoder_of(name, True).model
-    ids = torch.tensor([decoder_of(name, True).tokenizer(texts[2])["input_ids"]])
-    with torch.inference_mode(), watched(model) as streams:
-        logits = model(ids, use_cache=False).logits
-    for stream in streams:
-        norms_T = stream[0].norm(dim=-1)
-        assert norms_T[:2].min() > 1000 * norms_T.median()  # BOS and the first token of the text
-    rest_D = streams[0][0, 2:].abs().median(dim=0).values
-    assert rest_D[list(OUTLIERS)].max() > 2 * rest_D.median(), rest_D
-    assert logits.abs().max() > 25
 
 
 class Read(NamedTuple):
@@ -174,3 +163,21 @@ def test_a_large_first_token_does_not_hide_that_a_model_looks_ahead(dtype: torch
     torch.manual_seed(0)
     model = Encoder(dtype)
     assert not probe(model, model.blocks, torch.device("cpu")).causal
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_architecture_goes_on_from_a_layer(
+    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
+) -> None:
+    decoder = decoder_of(name)
+    (found,) = measured(decoder, texts, coordinates(decoder.width), layer=0, reading=KEEP)
+    expected = [plain_losses(decoder, texts, 0, KEEP.sinks, each) for each in (None, np.zeros_like)]
+    losses = [found[LOSS_RECOVERED].details[name] for name in ("loss", "loss_zero")]
+    assert losses == pytest.approx(expected, rel=1e-5) and losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_architecture_is_steered_as_by_a_hook(
+    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
+) -> None:
+    check(decoder_of(name), texts[:2], layer=0, strengths=(0.5,), first=1)

@@ -186,15 +186,12 @@ def test_dense_features_by_hand(trained: Decoder) -> None:
     assert found[DENSE_SHARE].details == {"num_tokens": 20}
 
 
-def test_what_has_no_way_back_has_no_loss(trained: Decoder, texts: list[str]) -> None:
+def test_what_has_no_way_back_or_no_next_token_has_no_loss(trained: Decoder, texts: list[str]) -> None:
     own = autoencoder(loaded("topk"), trained.device)
     twin = random_twin(own, WIDTH, 0, trained.device)
     (found,) = measured(trained, texts, twin)
     assert (found[LOSS_RECOVERED].value, found[LOSS_RECOVERED].status) == (None, "not_implemented")
     assert found[DENSE_SHARE].status == "ok"
-
-
-def test_an_encoder_of_text_has_dense_features_and_no_loss(texts: list[str]) -> None:
     config = BertConfig(
         vocab_size=400, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
     )

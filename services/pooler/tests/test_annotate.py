@@ -67,9 +67,6 @@ def test_words_of_prose(pipeline: Pipeline) -> None:
     assert max(row["sentence"]) == 1
     roots = [i for i, head in enumerate(row["head"]) if head == i]
     assert [row["dep"][i] for i in roots] == ["root"] * len(roots) and len(roots) == 2
-
-
-def test_blank_line_ends_a_sentence(pipeline: Pipeline) -> None:
     text = "Summary of the\n\nreport that we sent"
     row = rows(pipeline, [text])[0]
     sentence = dict(zip(words(row, text), row["sentence"], strict=True))
@@ -93,15 +90,6 @@ def test_a_text_met_before_is_not_parsed_again(pipeline: Pipeline, monkeypatch: 
     assert rows(fresh, texts[::-1]) == [{**row, "passage_id": str(i)} for i, row in enumerate(expected[::-1])]
 
 
-def test_keywords_are_not_cached(pipeline: Pipeline) -> None:
-    flagged = {}
-    for rare in ("company", "workers"):
-        frequencies = DocumentFrequencies.of([[w for w in PROSE.lower().split() if w != rare]] * 9)
-        row = next(annotate_texts(pipeline, ["0"], [PROSE], frequencies, 1))
-        flagged[rare] = [w for w, flag in zip(words(row, PROSE), row["keyword"], strict=True) if flag]
-    assert flagged == {"company": ["company"], "workers": ["workers"]}
-
-
 def test_the_cache_keeps_what_was_used_last() -> None:
     cache = ParseCache(max_words=6)
     for text in ("a", "b", "c"):
@@ -113,11 +101,17 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     assert cache.get("long") is None and len(cache) == 3
 
 
-def test_keywords_follow_the_train_texts(pipeline: Pipeline) -> None:
+def test_keywords_follow_the_train_texts_and_are_not_cached(pipeline: Pipeline) -> None:
     text = "the zebra saw the lion"
     common = DocumentFrequencies.of([["the", "saw", "lion"]] * 50)
     row = next(annotate_texts(pipeline, ["0"], [text], common, 1))
     assert [w for w, flag in zip(words(row, text), row["keyword"], strict=True) if flag] == ["zebra"]
+    flagged = {}
+    for rare in ("company", "workers"):
+        frequencies = DocumentFrequencies.of([[w for w in PROSE.lower().split() if w != rare]] * 9)
+        row = next(annotate_texts(pipeline, ["0"], [PROSE], frequencies, 1))
+        flagged[rare] = [w for w, flag in zip(words(row, PROSE), row["keyword"], strict=True) if flag]
+    assert flagged == {"company": ["company"], "workers": ["workers"]}
 
 
 def test_too_long_and_broken_texts_are_named(pipeline: Pipeline) -> None:
@@ -125,10 +119,6 @@ def test_too_long_and_broken_texts_are_named(pipeline: Pipeline) -> None:
         tokenize(pipeline.nlp, "x" * 1_000_001, "passage 'p1'")
     with pytest.raises(InputError, match="valid Unicode"):
         tokenize(pipeline.nlp, "half a pair \ud83d")
-
-
-def test_shipped_scheme(pipeline: Pipeline) -> None:
-    assert pipeline.describe()["dep_scheme"] == "ud"
 
 
 def test_schemes() -> None:
@@ -140,14 +130,11 @@ def test_schemes() -> None:
         dep_scheme(["ROOT", "nsubj"])
 
 
-def test_unknown_and_absent_pipelines(pipeline: Pipeline) -> None:
+def test_pipelines_are_found_by_name_and_version(pipeline: Pipeline) -> None:
     with pytest.raises(UnknownNameError, match="annotator"):
         load_pipeline("anotator")
     with pytest.raises(ConfigError, match="not installed"):
         load_pipeline("en_core_web_trf")
-
-
-def test_version_can_be_demanded(pipeline: Pipeline) -> None:
     assert pipeline.require_version(pipeline.version) is pipeline
     with pytest.raises(ConfigError, match=r"not 0\.0\.1"):
         pipeline.require_version("0.0.1")
@@ -196,14 +183,8 @@ def test_ud(name: str) -> None:
     assert segment_clauses(*parts(case)) == expected
 
 
-def test_clearnlp() -> None:
+def test_other_schemes_empty_texts_and_unknown_labels() -> None:
     assert segment_clauses(*parts(CLEARNLP)) == [0, 0, 0, 1, 1, 1]
-
-
-def test_empty() -> None:
     assert segment_clauses([], [], []) == []
-
-
-def test_unknown_label_is_an_error() -> None:
     with pytest.raises(CellError, match="SB"):
         segment_clauses([1, 1], ["SB", "root"], ["NOUN", "VERB"])

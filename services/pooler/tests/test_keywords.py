@@ -29,15 +29,14 @@ def test_keywords_by_hand() -> None:
     assert _flagged(flag_keywords(words, frequencies, 2)) == bird | dog
     assert _flagged(flag_keywords(words, frequencies, 3)) == bird | dog | cat
     assert _flagged(flag_keywords(words, frequencies, 9)) == bird | dog | cat, "a word of every text is none"
+    frequencies = DocumentFrequencies.of([["a"]])
+    assert flag_keywords(["y", "x", "z"], frequencies, 2) == [True, True, False]
+    assert flag_keywords(["1", "!"], DocumentFrequencies.of(TRAIN), 10) == [False, False]
+    assert flag_keywords([], DocumentFrequencies.of(TRAIN), 10) == []
 
 
 def _flagged(flags: list[bool]) -> set[int]:
     return {index for index, flag in enumerate(flags) if flag}
-
-
-def test_ties_go_to_the_first_word() -> None:
-    frequencies = DocumentFrequencies.of([["a"]])
-    assert flag_keywords(["y", "x", "z"], frequencies, 2) == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +61,3 @@ def test_agrees_with_scikit_learn() -> None:
     others = set(seen) - chosen
     assert len(chosen) == 10
     assert min(scores[word] for word in chosen) >= max(scores[word] for word in others)
-
-
-def test_passage_without_terms() -> None:
-    assert flag_keywords(["1", "!"], DocumentFrequencies.of(TRAIN), 10) == [False, False]
-    assert flag_keywords([], DocumentFrequencies.of(TRAIN), 10) == []

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from poolbench.cancellation import between_steps
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, require_columns, table_from_rows
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import InputError
 from poolbench.http.api import build_api
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.storage.artifacts import Artifacts
@@ -102,17 +102,6 @@ def test_train_passages_are_their_own_idf(artifacts: Artifacts, pipeline: Pipeli
     assert artifacts.read_table("out.annotations").num_rows == 4
 
 
-def test_unknown_parameter(artifacts: Artifacts) -> None:
-    with pytest.raises(ConfigError, match="pipelin"):
-        run(
-            artifacts,
-            "pooler.annotate",
-            {"passages": passages("train", TEXTS)},
-            ["annotations"],
-            {"pipelin": "x"},
-        )
-
-
 def state_table(num_tokens: int, width: int) -> tuple[pa.Table, np.ndarray]:
     hidden = np.random.default_rng(0).normal(size=(num_tokens, width)).astype(np.float32)
     special = np.arange(num_tokens) == 0
@@ -156,14 +145,11 @@ def test_http_annotate(client: TestClient, pipeline: Pipeline) -> None:
     assert "LOC" in answer["annotations"][0]["entity"]
 
 
-def test_http_pool(client: TestClient) -> None:
+def test_http_pool(client: TestClient, pipeline: Pipeline) -> None:
     body = {"hidden_states": [[1, 2], [3, 6]], "strategies": ["A1_mean", "A2_max", "L1_pos_filtered"]}
     rows = vectors_of(client.post("/pool", json=body).json())
     assert rows["A1_mean"]["vector"] == [2, 4] and rows["A2_max"]["vector"] == [3, 6]
     assert rows["L1_pos_filtered"]["vector"] is None and rows["L1_pos_filtered"]["status"] == "failed"
-
-
-def test_http_pool_with_text(client: TestClient, pipeline: Pipeline) -> None:
     body = {
         "hidden_states": [[1, 0], [0, 1], [5, 5]],
         "strategies": ["L3_entity"],

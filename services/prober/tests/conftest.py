@@ -86,6 +86,11 @@ def vectors_table(ids, matrix, applied=None, valid=None, status=None):
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
+def by_metric(found):
+    """The measures of a result by their metric."""
+    return {measure.metric: measure for measure in found.measures}
+
+
 @pytest.fixture(scope="session")
 def params():
     return ProbeParams(concept="causation", num_bootstrap=200, min_domain_class=15)

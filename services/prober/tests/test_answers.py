@@ -60,7 +60,7 @@ def test_http_probe_takes_a_null_for_a_vector_that_failed(client):
     assert answer.status_code == 400 and "share one width" in answer.json()["error"]["message"]
 
 
-def test_http_numbers_that_are_equal_are_one_class(client):
+def test_http_equal_numbers_are_one_class_and_words_mean_control_labels(client):
     codes = np.arange(60) % 3
     vectors = np.random.default_rng(0).normal(size=(60, 4)) + 4 * codes[:, None]
     labels = [float(code) if row % 2 else int(code) for row, code in enumerate(codes)]
@@ -70,9 +70,6 @@ def test_http_numbers_that_are_equal_are_one_class(client):
         for told in (labels, codes.tolist())
     )
     assert mixed == plain
-
-
-def test_http_words_mean_control_labels_per_word_type(client):
     request = body(task="classification", words=[str(row % 7) for row in range(40)])
     named = {**request, "task_params": {"control": "word_type"}}
     answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from services.prober.tests.conftest import by_metric
 
 from poolbench.contracts.tables import FEATURES, STORIES, features_schema, table_from_rows
 from poolbench.errors import InputError
@@ -47,10 +48,6 @@ def run(stories, *tables, **params):
 
 def values(found):
     return {measure.metric: measure.value for measure in found.measures}
-
-
-def by_metric(found):
-    return {measure.metric: measure for measure in found.measures}
 
 
 BY_HAND = {
@@ -229,7 +226,7 @@ def widened(stories, change):
     return {name: (change(means), tokens) for name, (means, tokens) in stories.items()}
 
 
-def test_dead_features_raise_published_scores_and_leave_corrected_ones():
+def test_scores_of_wider_autoencoders():
     rows, stories = sparse_stories(effect=0.6, width=4000)
     more = widened(stories, lambda means: np.concatenate([means, np.zeros_like(means)]))
     ratio = {}
@@ -241,9 +238,6 @@ def test_dead_features_raise_published_scores_and_leave_corrected_ones():
             assert after[name] == pytest.approx(before[name], abs=0.02)
     assert all(1.39 <= found <= 1.42 for found in ratio["published"].values()), ratio
     assert all(0.98 <= found <= 1 for found in ratio["corrected"].values()), ratio
-
-
-def test_doubled_features_lower_corrected_scores_and_leave_the_rest():
     rows, stories = sparse_stories(effect=0.6)
     twice = widened(stories, lambda means: np.repeat(means, 2))
     before, after = (values(run(rows, features_table(each))) for each in (stories, twice))
@@ -369,7 +363,7 @@ def failed_table(name):
     return table.set_column(3, FEATURES.field("features"), pa.nulls(1, FEATURES.field("features").type))
 
 
-def test_a_story_without_features_takes_its_row_out_and_is_counted():
+def test_a_story_without_features_or_finite_means_takes_its_row_out():
     rest = {name: story for name, story in BY_HAND.items() if name != "b-"}
     found = run(HAND_ROWS, features_table(rest), failed_table("b-"), protocol="published")
     measure = by_metric(found)["ce.contrastive"]
@@ -378,9 +372,11 @@ def test_a_story_without_features_takes_its_row_out_and_is_counted():
     row = {row["subject"]: row for row in found.subjects.to_pylist()}["B"]
     assert row["contrastive"] is None and row["num_rows"] == 0
     assert row["status"] == "failed" and "'b-'" in row["reason"]
+    stories = {**BY_HAND, "a+": ([np.inf, 1, 0, 0], 1)}
+    assert by_metric(run(HAND_ROWS, features_table(stories)))["ce.contrastive"].details["left_out"] == {"non_finite": 1}
 
 
-def test_without_any_row_all_is_null_with_the_reason():
+def test_figures_without_rows_or_columns_are_null_with_the_reason():
     tables = [failed_table(name) for name in ("a+", "b+")]
     rest = features_table({name: BY_HAND[name] for name in ("a-", "b-")})
     for protocol, names in (("published", PUBLISHED), ("corrected", CORRECTED)):
@@ -388,32 +384,23 @@ def test_without_any_row_all_is_null_with_the_reason():
         assert list(found) == list(names)
         assert {found[name].status for name in names if name != "ce.num_features"} == {"failed"}
         assert found["ce.num_features"].value == 4 and "2 pairs of stories" in found["ce.l0"].reason
-
-
-def test_an_autoencoder_that_is_dead_or_has_one_feature_has_no_scores():
-    dead = by_metric(run(HAND_ROWS, features_table({name: [0, 0, 0] for name in BY_HAND})))
-    assert {dead[name].status for name in (*SCORES, "ce.held_out", *WIDTH_FREE)} == {"collapsed"}
-    assert (dead["ce.dead_share"].value, dead["ce.l0"].value) == (1, 0)
-    single = by_metric(run(HAND_ROWS, features_table({name: [n + 1] for n, name in enumerate(BY_HAND)})))
-    assert single["ce.contrastive"].status == "too_few" and single["ce.contrastive"].value is None
-
-
-def test_stories_of_one_side_that_are_alike_have_no_excess():
-    stories = {f"{row}{side}": [1, 0, 0] if side == "+" else [0, 2, 0] for row in "12" for side in "+-"}
-    found = by_metric(run(stories_table([("1", "A"), ("2", "A")]), features_table(stories), protocol="published"))
-    assert found["ce.contrastive.excess"].status == "collapsed" and found["ce.held_out"].value == 1
-
-
-def test_a_figure_that_features_come_without_is_null():
     found = by_metric(run(HAND_ROWS, features_table(BY_HAND, squared_error=None, l0=None), protocol="published"))
     assert {found[name].status for name in ("ce.unexplained_variance", "ce.l0", "ce.paper")} == {"not_implemented"}
     equal = by_metric(run(HAND_ROWS, features_table(BY_HAND, squared_norm=0.0)))
     assert equal["ce.unexplained_variance"].status == "collapsed"
 
 
-def test_a_mean_that_is_not_finite_takes_its_row_out():
-    stories = {**BY_HAND, "a+": ([np.inf, 1, 0, 0], 1)}
-    assert by_metric(run(HAND_ROWS, features_table(stories)))["ce.contrastive"].details["left_out"] == {"non_finite": 1}
+def test_features_that_are_dead_alone_or_alike_have_no_scores():
+    dead = by_metric(run(HAND_ROWS, features_table({name: [0, 0, 0] for name in BY_HAND})))
+    assert {dead[name].status for name in (*SCORES, "ce.held_out", *WIDTH_FREE)} == {"collapsed"}
+    assert (dead["ce.dead_share"].value, dead["ce.l0"].value) == (1, 0)
+    single = by_metric(run(HAND_ROWS, features_table({name: [n + 1] for n, name in enumerate(BY_HAND)})))
+    assert single["ce.contrastive"].status == "too_few" and single["ce.contrastive"].value is None
+    stories = {f"{row}{side}": [1, 0, 0] if side == "+" else [0, 2, 0] for row in "12" for side in "+-"}
+    found = by_metric(run(stories_table([("1", "A"), ("2", "A")]), features_table(stories), protocol="published"))
+    assert found["ce.contrastive.excess"].status == "collapsed" and found["ce.held_out"].value == 1
+    dead = read(HAND_ROWS, features_table({name: [0, 0, 0] for name in BY_HAND}))
+    assert features_by_subject(dead).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -475,8 +462,3 @@ def test_a_large_table_has_the_strongest_of_each_subject_and_of_each_feature():
     assert every - found == {(n, feature) for n in range(3) for feature in range(5)}
     of_one = [row["feature"] for row in table if row["subject"] == "s00"]
     assert of_one == sorted(of_one, reverse=True)
-
-
-def test_features_that_differ_nowhere_have_no_rows():
-    dead = read(HAND_ROWS, features_table({name: [0, 0, 0] for name in BY_HAND}))
-    assert features_by_subject(dead).num_rows == 0

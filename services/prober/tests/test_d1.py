@@ -1,38 +1,39 @@
-"""D1 of planted cells: signal, chance, folds that keep groups together, fallbacks, and every typed null."""
+"""D1 of planted cells: signal, chance, grouped folds, a layer chosen within them, fallbacks, and every typed null."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from services.prober.tests.conftest import by_metric, passages_table, planted_vectors
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from poolbench.directions import Direction, DirectionContext, compute_direction
-from poolbench.directions.pairs import matched_pairs
 from poolbench.errors import CellError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.statistics.auroc import auroc
 from poolbench.statistics.folds import grouped_folds
-from poolbench.steps.prober import NullParams, ProbeParams
+from poolbench.steps.prober import DIRECTIONS, MEASURES, PASSAGES, PROBE, SCORES, VECTORS, NullParams, ProbeParams
+from poolbench_prober.d1.cell import ProbedCell
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import permuted_measure
+from poolbench_prober.d1.nested import best_layer, nested_measures
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.solver.fits import fit_probes
 from poolbench_prober.tables import measures_table
 
 
-def by_metric(result):
+def by_key(result):
     return {(m.metric, *m.params.values()): m for m in result.measures}
 
 
 def test_planted_signal_is_found_and_permuted_labels_are_chance(planted):
-    found = by_metric(planted)
+    found = by_key(planted)
     assert found["d1.auroc",].value > 0.8
     assert found["d1.auroc_test",].value > 0.8
     assert found["d1.within_pair",].value > 0.9
@@ -62,12 +63,7 @@ def test_out_of_fold_scores_agree_with_sklearn(design, planted, plant):
     np.testing.assert_allclose(ours, scores, atol=1e-4)
     inside = [roc_auc_score(labels[design.folds == f], scores[design.folds == f]) for f in range(5)]
     # Folds of equal size and balance: the pooled within-fold AUROC is the mean over folds.
-    assert by_metric(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
-
-
-def test_c3_is_the_probe_itself(planted):
-    found = by_metric(planted)
-    assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
+    assert by_key(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
 
 
 def test_same_input_gives_the_same_rows(design, planted, plant, params):
@@ -78,7 +74,7 @@ def test_same_input_gives_the_same_rows(design, planted, plant, params):
 
 def test_no_signal_is_chance_and_raises_no_alarm(design, plant, params):
     cell = [PooledVectors.from_matrix(plant(split, 0.0, seed=5)) for split in (design.train, design.test)]
-    found = by_metric(probe_cell(design, *cell, params))["d1.auroc",]
+    found = by_key(probe_cell(design, *cell, params))["d1.auroc",]
     assert abs(found.value - 0.5) < 0.12
     assert found.reason is None
 
@@ -90,11 +86,17 @@ def blank_statuses(design, vectors, params):
     return {measure.status for measure in result.measures} | directions
 
 
-def test_constant_vectors_are_collapsed(train, params):
+def test_vectors_and_labels_that_cannot_be_probed_take_down_every_cell(train, params, make_passages, plant):
     matrix = np.tile(np.random.default_rng(0).normal(size=24) * 50, (120, 1))
     matrix += 1e-4 * np.random.default_rng(1).normal(size=matrix.shape)  # rounding of a kernel
     design = Design.build(train, train, params)
     assert blank_statuses(design, PooledVectors.from_matrix(matrix), params) == {"collapsed"}
+    few = Passages.from_table(make_passages(4))
+    design = Design.build(few, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
+    one = few.take(np.flatnonzero(few.labels == 1))
+    design = Design.build(one, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
 
 
 @pytest.mark.parametrize(
@@ -120,48 +122,38 @@ def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant,
     matrix = plant(design.train, 2.0)
     matrix[:3] = np.nan
     result = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
-    measure = by_metric(result)["d1.auroc",]
+    measure = by_key(result)["d1.auroc",]
     assert (measure.status, measure.n, measure.num_groups) == ("ok", 117, 59)
     assert measure.details["left_out"] == 3
-    assert by_metric(result)["d1.within_pair",].n == 58
+    assert by_key(result)["d1.within_pair",].n == 58
     matrix[:30] = np.inf
     broken = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
     assert {measure.status for measure in broken.measures} == {"non_finite"}
 
 
-def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params, plant):
-    few = Passages.from_table(make_passages(4))
-    design = Design.build(few, None, params)
-    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
-    one = few.take(np.flatnonzero(few.labels == 1))
-    design = Design.build(one, None, params)
-    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
-
-
-def test_small_domains_are_too_few(train, plant):
+def test_small_domains_are_too_few_and_unpaired_concepts_have_no_pairs(train, plant, make_passages, params):
     params = ProbeParams(num_bootstrap=50)
     result = probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params)
     domains = [measure for measure in result.measures if measure.metric == "d1.auroc_domain"]
     assert {measure.status for measure in domains} == {"too_few"}
-    assert by_metric(result)["d1.auroc",].status == "ok"
-
-
-def test_unpaired_concepts_have_no_within_pair_figure(make_passages, plant, params):
+    assert by_key(result)["d1.auroc",].status == "ok"
     passages = Passages.from_table(make_passages(40, paired=False))
     result = probe_cell(
         Design.build(passages, None, params), PooledVectors.from_matrix(plant(passages, 2.0)), None, params
     )
-    assert ("d1.within_pair",) not in by_metric(result)
-    assert by_metric(result)["d1.auroc",].num_groups == 80
+    assert ("d1.within_pair",) not in by_key(result)
+    assert by_key(result)["d1.auroc",].num_groups == 80
 
 
-def test_directions_fit_on_all_of_train(design, planted, plant):
+def test_directions_fit_on_all_of_train_and_c3_is_the_probe(design, planted, plant):
     vectors, labels = plant(design.train, 2.0), design.train.labels
     difference = vectors[labels == 1].mean(axis=0) - vectors[labels == 0].mean(axis=0)
     found = planted.directions["C1"]
     assert isinstance(found, Direction)
     np.testing.assert_allclose(found.vector * found.raw_norm, difference)
     assert set(planted.directions) == {"C1", "C2", "C3", "C4", "LDA", "C1_centred"}
+    found = by_key(planted)
+    assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
 
 
 def test_null_cell_gives_unit_directions(train, plant):
@@ -169,12 +161,6 @@ def test_null_cell_gives_unit_directions(train, plant):
     assert [null.id for null in nulls] == [f"null_{number:03d}" for number in range(5)]
     with pytest.raises(CellError, match="same vector"):
         null_cell(train, PooledVectors.from_matrix(np.ones((120, 24))), NullParams())
-
-
-def test_incomplete_pairs_are_not_pairs():
-    labels = np.array([0, 1, 1, 1, 1, 0, 0])
-    pairs = matched_pairs(["p", "p", "q", "q", "r", None, None], labels)
-    np.testing.assert_array_equal(pairs, [[1, 0]])
 
 
 def unbalanced(make_passages, num_positives):
@@ -199,7 +185,7 @@ def test_a_class_that_lost_its_vectors_is_typed_as_such(make_passages, plant, pa
     vectors = plant(passages, 2.0)
     kept = np.flatnonzero(design.folds == design.folds[0])[0]
     vectors[[row for row in range(6) if row != kept]] = np.nan  # one positive left: outside its fold there is none
-    found = by_metric(probe_cell(design, applied_everywhere(vectors), None, params))["d1.auroc",]
+    found = by_key(probe_cell(design, applied_everywhere(vectors), None, params))["d1.auroc",]
     assert (found.status, "one label" in found.reason) == ("too_few", True)
 
 
@@ -213,7 +199,7 @@ def test_permuted_probes_that_did_not_converge_are_no_chance_check(train):
 
 def test_test_vectors_of_another_width_take_only_the_test_figure_down(design, plant, params):
     train, test = (PooledVectors.from_matrix(plant(s, 2.0, width=w)) for s, w in ((design.train, 24), (design.test, 8)))
-    rows = by_metric(probe_cell(design, train, test, params))
+    rows = by_key(probe_cell(design, train, test, params))
     assert rows["d1.auroc_test",].status == "failed"
     assert "width 8" in rows["d1.auroc_test",].reason
     assert rows["d1.auroc",].status == "ok"
@@ -293,23 +279,166 @@ def test_every_strategy_that_may_fall_back_on_length_is_here():
     assert windows == set(WINDOWS)
 
 
-def cross_validated(vectors, labels, folds):
-    scores = np.empty(len(labels))
-    for fold in np.unique(folds):
-        held = folds == fold
-        fit = fit_probes(vectors[~held], labels[~held, None], np.ones(1))
-        scores[held] = fit.scores(vectors[held])[:, 0]
-    return auroc(labels, scores, folds)
+def measures(vectors_nD: np.ndarray, passages: Passages, hidden: int | None = 16) -> dict[str, object]:
+    params = ProbeParams(num_bootstrap=200, num_permutations=1, num_control_words=1, sensitivity_c=(), hidden=hidden)
+    design = Design.build(passages, None, params)
+    return by_metric(probe_cell(design, PooledVectors.from_matrix(vectors_nD), None, params))
 
 
-def test_ungrouped_folds_fall_below_chance_without_signal_and_grouped_do_not():
-    ungrouped, grouped = [], []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        pairs = np.repeat(np.arange(60), 2)
-        labels = np.tile([1, 0], 60)
-        vectors = rng.normal(size=(60, 128))[pairs] + 0.1 * rng.normal(size=(120, 128))
-        ungrouped.append(cross_validated(vectors, labels, grouped_folds(np.arange(120), labels, 5, seed)))
-        grouped.append(cross_validated(vectors, labels, grouped_folds(pairs, labels, 5, seed)))
-    assert np.mean(ungrouped) < 0.4
-    assert abs(np.mean(grouped) - 0.5) < 0.03
+@pytest.fixture(scope="module")
+def unpaired() -> Passages:
+    return Passages.from_table(passages_table(num_pairs=300, paired=False))
+
+
+def test_a_hidden_layer_finds_what_no_line_separates(unpaired: Passages) -> None:
+    rng = np.random.default_rng(1)
+    corners = rng.choice([-1.0, 1.0], size=len(unpaired.ids))
+    vectors = rng.normal(size=(len(unpaired.ids), 6)) * 0.3
+    vectors[:, 0] += corners  # exclusive or: the label is whether the first two coordinates have one sign
+    vectors[:, 1] += corners * np.where(unpaired.labels == 1, 1, -1)
+    found = measures(vectors, unpaired)
+    assert abs(found["d1.auroc"].value - 0.5) < 0.1 and found["d1.auroc_mlp"].value > 0.95
+    gain = found["d1.mlp_gain"]
+    assert gain.value == pytest.approx(found["d1.auroc_mlp"].value - found["d1.auroc"].value)
+    assert 0.3 < gain.ci_low <= gain.value <= gain.ci_high and gain.params == {"hidden": 16}
+
+
+def test_it_adds_little_to_a_linear_signal_and_nothing_without_the_option(unpaired: Passages) -> None:
+    found = measures(planted_vectors(unpaired, 2.0), unpaired)
+    assert found["d1.auroc"].value > 0.8 and abs(found["d1.mlp_gain"].value) < 0.05
+    constant = np.ones((len(unpaired.ids), 4))
+    assert "d1.mlp_gain" not in measures(constant, unpaired, hidden=None)
+    found = measures(constant, unpaired)
+    assert {found[name].status for name in ("d1.auroc", "d1.auroc_mlp", "d1.mlp_gain")} == {"collapsed"}
+
+
+def test_only_the_measures_of_a_probe_depend_on_it() -> None:
+    inputs = {role: str(role) for role in (PASSAGES("train"), VECTORS("train", "A1_mean", 3))}
+    keys = [
+        {role: PROBE.key(role("A1_mean", 3), params, inputs) for role in (MEASURES, DIRECTIONS, SCORES)}
+        for params in (ProbeParams(concept="c"), ProbeParams(concept="c", hidden=8))
+    ]
+    assert [keys[0][role] == keys[1][role] for role in keys[0]] == [False, True, True]
+
+
+def layers_of(design, plant, shifts, seed=0):
+    splits = (design.train, design.test)
+    return {
+        layer: tuple(PooledVectors.from_matrix(plant(split, shift, seed=seed + layer)) for split in splits)
+        for layer, shift in enumerate(shifts)
+    }
+
+
+def test_the_layer_with_the_signal_is_chosen_in_every_fold(design, plant, params):
+    layers = layers_of(design, plant, (0.0, 2.0, 0.3))
+    train, test = nested_measures(design, layers, params)
+    assert train.details["chosen"] == [1] * 5
+    assert test.details["chosen"] == [1]
+    own = {m.metric: m for m in probe_cell(design, *layers[1], params).measures if not m.params}
+    assert train.value == pytest.approx(own["d1.auroc"].value, abs=1e-12)
+    assert test.value == pytest.approx(own["d1.auroc_test"].value, abs=1e-12)
+    assert (train.ci_low, train.ci_high) == pytest.approx((own["d1.auroc"].ci_low, own["d1.auroc"].ci_high))
+
+
+@pytest.mark.lane(name="simulations")
+def test_choosing_among_layers_without_signal_gains_nothing(make_passages, plant):
+    """The best of 8 layers by their own figure is above chance; the nested choice is not."""
+    params = ProbeParams(num_bootstrap=0, num_permutations=1, num_control_words=1, sensitivity_c=())
+    passages = Passages.from_table(make_passages(40))
+    design = Design.build(passages, passages, params)
+    nested, best = [], []
+    for seed in range(0, 60, 10):
+        layers = layers_of(design, plant, (0.0,) * 8, seed=seed)
+        nested.append(nested_measures(design, layers, params)[0].value)
+        cells = {n: ProbedCell.of(design, v[0], np.arange(80), params, {}) for n, v in layers.items()}
+        top = best_layer(cells, np.arange(80), design.folds)
+        best.append(probe_cell(design, layers[top][0], None, params).measures[0].value)
+    assert abs(np.mean(nested) - 0.5) < 0.06
+    assert np.mean(best) > 0.53
+
+
+def test_held_out_labels_and_vectors_play_no_part_in_the_choice(design, plant, params):
+    layers = layers_of(design, plant, (1.0, 1.1))
+    cells = {n: ProbedCell.of(design, v[0], np.arange(120), params, {}) for n, v in layers.items()}
+    fitted = np.flatnonzero(design.folds != 0)
+    inner = grouped_folds(design.train.groups[fitted], design.train.labels[fitted], 4, 0)
+    before = best_layer(cells, fitted, inner)
+    for cell in cells.values():
+        cell.matrix_nW[design.folds == 0] = 1e6
+    assert best_layer(cells, fitted, inner) == before
+
+
+def test_layers_and_rows_that_cannot_be_probed_are_left_out(design, plant, params, make_passages):
+    layers = layers_of(design, plant, (0.5, 2.0))
+    flat = tuple(PooledVectors.from_matrix(np.ones((n, 24))) for n in (120, 60))
+    assert nested_measures(design, {**layers, 1: flat}, params)[0].details["chosen"] == [0] * 5
+    blank = nested_measures(design, {0: flat, 1: flat}, params)
+    assert [(m.metric, m.status) for m in blank] == [
+        ("d1.auroc_nested", "collapsed"),
+        ("d1.auroc_test_nested", "collapsed"),
+    ]
+    layers = layers_of(design, plant, (1.0, 2.0))
+    broken = plant(design.train, 1.0)
+    broken[:2] = np.nan
+    layers[0] = (PooledVectors.from_matrix(broken), layers[0][1])
+    assert nested_measures(design, layers, params)[0].n == 118
+    few = Passages.from_table(make_passages(4))
+    design = Design.build(few, few, params)
+    assert {m.status for m in nested_measures(design, layers_of(design, plant, (1.0, 1.0)), params)} == {"too_few"}
+
+
+def test_folds_of_other_seeds_are_reported_with_their_spread(train, plant, params):
+    seeded = params.model_copy(update={"fold_seeds": (1, 2)})
+    vectors = PooledVectors.from_matrix(plant(train, 1.0))
+    rows = probe_cell(Design.build(train, None, seeded), vectors, None, seeded).measures
+    each = [m for m in rows if m.metric == "d1.auroc_seed"]
+    assert [(m.seed, m.params) for m in each] == [(1, {"seed": 1}), (2, {"seed": 2})]
+    spread = next(m for m in rows if m.metric == "d1.seed_spread")
+    first = next(m for m in rows if m.metric == "d1.auroc")
+    assert spread.value == pytest.approx(np.std([first.value, *(m.value for m in each)], ddof=1))
+    alone = params.model_copy(update={"seed": 1})
+    again = probe_cell(Design.build(train, None, alone), vectors, None, alone).measures[0]
+    assert each[0].value == pytest.approx(again.value, abs=1e-12)
+    blank = probe_cell(Design.build(train, None, seeded), PooledVectors.from_matrix(np.ones((120, 4))), None, seeded)
+    assert {m.status for m in blank.measures if "seed" in m.metric} == {"collapsed"}
+
+
+def test_passages_without_a_partner_are_left_out_of_the_pairs_and_counted(make_passages, plant, params):
+    table = make_passages(60)
+    pairs = table["pair_id"].to_pylist()
+    pairs[0], pairs[5] = None, "pair9"  # one without pair, one pair with three members, one that lost a member
+    passages = Passages.from_table(table.set_column(table.schema.get_field_index("pair_id"), "pair_id", [pairs]))
+    vectors = PooledVectors.from_matrix(plant(passages, 2.0))
+    rows = by_metric(probe_cell(Design.build(passages, None, params), vectors, None, params))
+    within = rows["d1.within_pair"]
+    assert within.n == 57
+    assert within.reason == "6 of 120 passages have no partner of the other class and are left out"
+    assert rows["d1.auroc"].n == 120
+
+
+def test_constant_features_change_nothing(train, plant, params):
+    vectors = plant(train, 1.0)
+    padded = np.hstack([vectors, np.full((120, 3), 7.7)])
+    rows = [
+        {(m.metric, str(m.params)): m.value for m in result.measures}
+        for result in (
+            probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(each), None, params)
+            for each in (vectors, padded)
+        )
+    ]
+    lda = ("d1.direction.LDA", "{}")  # its shrinkage counts the features
+    assert {k: v for k, v in rows[0].items() if k != lda} == pytest.approx(
+        {k: v for k, v in rows[1].items() if k != lda}
+    )
+
+
+def test_convergence_is_recorded_and_no_converged_layer_is_an_error(train, plant, params, design):
+    vectors = PooledVectors.from_matrix(plant(train, 1.0))
+    row = probe_cell(Design.build(train, None, params), vectors, None, params).measures[0]
+    assert 0 < row.details["gradient_ratio"] <= params.tolerance
+    layers = layers_of(design, plant, (1.0,))
+    cell = ProbedCell.of(design, layers[0][0], np.arange(120), params, {})
+    one_class = np.zeros(120, dtype=int)
+    one_class[design.train.labels == 1] = 1  # each inner training fold holds one class
+    with pytest.raises(CellError, match="no layer has a converged probe"):
+        best_layer({0: cell}, np.arange(120), one_class)

@@ -70,12 +70,16 @@ def test_features_are_chosen_by_hand():
     assert strongest(values, 1 - labels, 2).tolist() == [2, 0]
 
 
-def test_the_scale_of_a_feature_plays_no_part(train, test_split, means):
+def test_neither_scale_nor_constant_features_matter(train, test_split, means):
     scale = np.random.default_rng(5).uniform(0.01, 100, size=NUM_FEATURES).astype(np.float32)
     plain, scaled = (run(train, test_split, each) for each in (means, [each * scale for each in means]))
     for key, measure in plain.items():
         assert scaled[key].value == pytest.approx(measure.value, abs=1e-6)
         assert scaled[key].details.get("features") == measure.details.get("features")
+    # Only two features are active at all, and a probe of five reads three that are 0.
+    sparse = [np.where(np.isin(np.arange(NUM_FEATURES), [3, 7]), each, 0) for each in means]
+    found = run(train, test_split, sparse)
+    assert found["sparse.auroc_test", 5].value == pytest.approx(found["sparse.auroc_test", 2].value, abs=1e-6)
 
 
 def test_all_features_give_the_figures_of_d1(train, test_split, means):
@@ -107,7 +111,7 @@ def test_the_test_split_agrees_with_scikit_learn(train, test_split, means):
         assert chosen[0] == 7 and len(chosen) == k
 
 
-def test_a_planted_feature_is_found_and_noise_is_chance(train, test_split, means):
+def test_a_planted_feature_is_found_and_noise_is_chance_inside_the_folds(train, test_split, means):
     found = run(train, test_split, means)
     # The share of pairs of two exponentials whose difference is above -1.5: 1 - exp(-1.5) / 2.
     assert found["sparse.auroc_test", 1].value == pytest.approx(1 - np.exp(-1.5) / 2, abs=0.08)
@@ -116,16 +120,13 @@ def test_a_planted_feature_is_found_and_noise_is_chance(train, test_split, means
     for measure in found.values():
         assert measure.ci_low is None or measure.ci_low <= measure.value <= measure.ci_high
         assert measure.seed == 0 and measure.coverage == 1
-
-
-def test_features_are_chosen_inside_the_folds(train, test_split):
-    """Many features without a signal: one that is chosen on all passages would look better than chance."""
+    # Many features without a signal: one that is chosen on all passages would look better than chance.
     wide = [planted_features(split, 0.0, seed, width=3000) for seed, split in enumerate((train, test_split))]
     found = run(train, test_split, wide, ks=(5,))
     assert abs(found["sparse.auroc", 5].value - 0.5) < 0.15
 
 
-def test_passages_without_features_are_left_out_and_counted(train, test_split, means):
+def test_passages_without_features_are_left_out_and_counted_in_each_split(train, test_split, means):
     table = features_table(train, means[0], failed={0, 5})
     test = (test_split, features_table(test_split, means[1]))
     found = by_key(sparse_measures((train, table), test, SparseParams(num_bootstrap=20)))
@@ -135,9 +136,6 @@ def test_passages_without_features_are_left_out_and_counted(train, test_split, m
     found = by_key(sparse_measures((train, many), test, SparseParams(num_bootstrap=20)))
     assert {measure.status for measure in found.values()} == {"failed"}
     assert "20 of 120 passages have no features" in found["sparse.auroc", 1].reason
-
-
-def test_a_test_split_without_features_fails_alone(train, test_split, means):
     test = (test_split, features_table(test_split, means[1], failed=set(range(20))))
     found = by_key(sparse_measures((train, features_table(train, means[0])), test, SparseParams(num_bootstrap=20)))
     assert found["sparse.auroc_test", 1].status == "failed" and found["sparse.auroc", 1].value is not None
@@ -153,13 +151,6 @@ def test_what_cannot_be_probed_is_null_with_the_reason(train, test_split, means)
     few = run(train.take(np.arange(8)), test_split, [means[0][:8], means[1]])
     assert {measure.status for measure in few.values()} == {"too_few"}
     assert run(train, test_split, means, fold_seeds=())["sparse.seed_spread", 1].status == "too_few"
-
-
-def test_a_feature_that_is_constant_adds_nothing(train, test_split, means):
-    """Only two features are active at all, and a probe of five reads three that are 0."""
-    sparse = [np.where(np.isin(np.arange(NUM_FEATURES), [3, 7]), each, 0) for each in means]
-    found = run(train, test_split, sparse)
-    assert found["sparse.auroc_test", 5].value == pytest.approx(found["sparse.auroc_test", 2].value, abs=1e-6)
 
 
 def test_a_table_that_lacks_a_passage_is_refused(train, test_split, means):

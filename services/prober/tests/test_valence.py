@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 from scipy.linalg import subspace_angles
+from services.prober.tests.conftest import by_metric
 from sklearn.decomposition import PCA
 
 from poolbench.contracts.tables import WORDS, directions_schema, table_from_rows, vector_column
@@ -47,10 +48,6 @@ def shift_of(make_vectors_table):
         return shifts(texts, tables.__getitem__, random, readings, directions, params)
 
     return shift_of
-
-
-def by_metric(shift):
-    return {measure.metric: measure for measure in shift.measures}
 
 
 def by_word(shift, group="domain"):
@@ -298,7 +295,7 @@ def test_a_word_without_a_vector_is_null_and_the_rest_goes_on(shift_of, make_vec
         assert [r for r in shift.words.to_pylist() if r["status"] is None] == expected[reading].words.to_pylist()
 
 
-def test_zero_vectors_and_missing_texts_of_a_word_have_reasons(shift_of):
+def test_words_without_a_direction_have_reasons(shift_of):
     texts = texts_of(SMALL).slice(0, 5)
     before = [*SMALL_BEFORE]
     before[1] = (0, 0)
@@ -309,10 +306,7 @@ def test_zero_vectors_and_missing_texts_of_a_word_have_reasons(shift_of):
     assert {row["status"] for row in by_word(shift["corrected"]).values()} == {"failed"}
     assert "no text in a template" in by_word(shift["corrected"])["a"]["reason"]
     assert {measure.status for measure in shift["corrected"].measures} == {"too_few"}
-
-
-def test_what_all_words_share_alone_is_no_direction(shift_of):
-    """In float32, what is left of equal vectors after the correction is rounding."""
+    # In float32, what is left of equal vectors after the correction is rounding.
     texts = texts_of(GROUPS, templates=(0, 1))
     states = random_states(texts, num_random=0)
     same = np.tile(states["before"][:1], (len(texts), 1)) * np.float32(1.1)

@@ -143,14 +143,11 @@ def test_long_texts_are_averaged_over_even_windows(minilm_scorer: Scorer, texts:
     assert score_texts({"a": minilm_scorer}, [texts[-1]])["a"][0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_no_texts_give_no_scores(minilm_scorer: Scorer) -> None:
-    assert score_texts({"a": minilm_scorer}, [])["a"].shape == (0,)
-    assert scores_table([], {}).num_rows == 0
-
-
-def test_scores_table_is_long() -> None:
+def test_scores_are_a_long_table_and_none_without_texts(minilm_scorer: Scorer) -> None:
     table = scores_table(["t1", "t2"], {"a": np.array([0.1, 0.2]), "b": np.array([0.3, 0.4])})
     assert table.to_pylist()[2] == {"text_id": "t1", "scorer": "b", "score": 0.3}
+    assert score_texts({"a": minilm_scorer}, [])["a"].shape == (0,)
+    assert scores_table([], {}).num_rows == 0
 
 
 def test_scorers_of_different_bases_score_side_by_side(
@@ -194,19 +191,13 @@ def test_training_windows_have_generation_like_lengths_and_stay_inside() -> None
     assert {len(window) for window in short} <= set(range(24, 65))
     assert all(window == content[window[0] : window[-1] + 1] for window in short)
     assert training_windows(content[:10], draw(0, "a"), 2, (24, 64)) == [content[:10]] * 3
-
-
-def test_place_reaches_both_ends() -> None:
     assert [place(start, 10, 4) for start in (0.0, 0.5, 0.999)] == [0, 3, 6]
     assert place(0.9, 3, 4) == 0
 
 
-def test_wrapping_adds_the_special_tokens(tokens: BaseTokenizer) -> None:
+def test_wrapping_and_cutting_by_tokens(tokens: BaseTokenizer) -> None:
     (content,) = tokens.content(["Rain fell."])
     assert list(tokens.wrap(content)) == tokens.tokenizer("Rain fell.")["input_ids"]
-
-
-def test_cut_gives_text_of_that_many_tokens(tokens: BaseTokenizer) -> None:
     text = "The Unbelievable harbourmaster, however, refused: nobody (not even Ann) could moor there."
     piece = tokens.cut(text, 0.4, 6)
     assert piece in text
@@ -214,18 +205,13 @@ def test_cut_gives_text_of_that_many_tokens(tokens: BaseTokenizer) -> None:
     assert tokens.cut("Rain fell.", 0.9, 40) == "Rain fell."
 
 
-def test_batches_bound_padded_tokens_and_lose_nothing() -> None:
+def test_batches_bound_padded_tokens_lose_nothing_and_mask_padding() -> None:
     lengths = [5, 128, 1, 64, 64, 3, 90]
     batches = length_batches(lengths, 130)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     assert all(len(batch) * max(lengths[index] for index in batch) <= 130 for batch in batches)
     assert length_batches([300], 130) == [[0]]
-
-
-def test_padding_is_masked() -> None:
-    import torch
-
-    ids, mask = pad_ids([(7, 8), (9,)], torch.device("cpu"))
+    ids, mask = pad_ids([(7, 8), (9,)], CPU)
     assert ids.tolist() == [[7, 8], [9, 0]]
     assert mask.tolist() == [[True, True], [True, False]]
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from poolbench.steps.scorer import GateParams
-from poolbench_scorer.gate import Labelled, degenerate_level, gate_measures, verdict
+from poolbench_scorer.gate import Labelled, degenerate_level, gate_measures
 from poolbench_scorer.training.report import (
     TEMPERATURES,
     brier_score,
@@ -46,19 +46,20 @@ def run(score: Scoring, cut: Labelled | None = None, continued: Labelled | None 
     return measures[-1].value, measures[-1].reason or ""
 
 
-def test_a_scorer_that_reads_sentences_passes() -> None:
+def test_a_scorer_that_reads_sentences_passes_and_a_constant_one_fails_everything() -> None:
     value, reason = run(by(intact_concept))
     assert (value, reason) == (1.0, "")
+    value, reason = run(lambda lines: np.full(len(lines), 0.5))
+    assert value == 0.0
+    assert all(part in reason for part in ("part a:", "part b:", "part c shuffled", "part c looping"))
 
 
-def test_a_scorer_of_words_fails_part_c_only() -> None:
+def test_scorers_of_words_and_of_loops_fail_part_c_only() -> None:
     value, reason = run(by(lambda line: "however" in line))
     assert value == 0.0
     assert "part c shuffled both" in reason
     assert "part a" not in reason and "part b" not in reason and "negatives" not in reason
 
-
-def test_a_scorer_that_likes_loops_fails_part_c() -> None:
     def loops(line: str) -> bool:
         words = line.split()
         return intact_concept(line) or len(set(words)) < 0.7 * len(words)
@@ -68,20 +69,11 @@ def test_a_scorer_that_likes_loops_fails_part_c() -> None:
     assert "part c looping negatives" in reason and "shuffled" not in reason
 
 
-def test_a_constant_scorer_fails_everything() -> None:
-    value, reason = run(lambda lines: np.full(len(lines), 0.5))
-    assert value == 0.0
-    assert all(part in reason for part in ("part a:", "part b:", "part c shuffled", "part c looping"))
-
-
-def test_continuations_that_carry_nothing_fail_part_b_only() -> None:
+def test_continuations_that_carry_nothing_or_are_too_few_fail_part_b_only() -> None:
     even = Labelled([f"{NEGATIVE} {row}" for row in range(40)], np.arange(40) % 2, np.arange(40))
     value, reason = run(by(intact_concept), continued=even)
     assert value == 0.0
     assert reason.startswith("part b: lower bound") and ";" not in reason
-
-
-def test_too_few_continuations_cannot_pass() -> None:
     value, reason = run(by(intact_concept), continued=texts(12))
     assert value == 0.0
     assert reason == "part b: 6 positive and 6 negative texts; need 10 of each"
@@ -109,23 +101,6 @@ def test_level_by_hand() -> None:
     # positives .8, negatives .2: level = (.4 - .2) / .6 over all, (.25 - .2) / .6 over negatives
     assert degenerate_level(broken, intact, labels, ones, labels >= 0) == pytest.approx([1 / 3])
     assert degenerate_level(broken, intact, labels, ones, labels == 0) == pytest.approx([1 / 12])
-
-
-def test_verdict_names_what_failed() -> None:
-    measures = gate_measures(by(lambda line: False), texts(), texts(), PARAMS)
-    result = verdict(measures[:1])
-    assert result.value == 0.0
-    assert result.reason == "part a: lower bound 0.500 of the AUROC misses 0.75"
-
-
-def test_temperature_recovers_an_overconfident_scale() -> None:
-    rng = np.random.default_rng(0)
-    honest = rng.normal(0, 2, 20_000)
-    labels = (rng.random(20_000) < expit(honest)).astype(int)
-    temperature = fit_temperature(3 * honest, labels)
-    assert temperature == pytest.approx(3, rel=0.05)
-    before, after = (expected_calibration_error(expit(3 * honest / t), labels) for t in (1.0, temperature))
-    assert after < before / 5
 
 
 def overconfident(seed: int, num: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -162,16 +137,13 @@ def test_calibration_never_raises_the_error(seed: int) -> None:
     assert after <= before
 
 
-def test_separable_validation_does_not_ask_for_certainty() -> None:
-    margins = np.array([-2.0, -1.0, 1.0, 2.0])
-    assert fit_temperature(margins, np.array([0, 0, 1, 1])) >= TEMPERATURES[0]
-
-
-def test_calibration_error_by_hand() -> None:
+def test_calibration_by_hand_does_not_ask_for_certainty() -> None:
     probabilities = np.array([0.1, 0.2, 0.8, 0.9])
     labels = np.array([0, 1, 1, 1])
     # two bins: |.15 - .5| and |.85 - 1|, each half of the weight
     assert expected_calibration_error(probabilities, labels, num_bins=2) == pytest.approx((0.35 + 0.15) / 2)
+    margins = np.array([-2.0, -1.0, 1.0, 2.0])
+    assert fit_temperature(margins, np.array([0, 0, 1, 1])) >= TEMPERATURES[0]
 
 
 def test_pairs_of_copies_of_one_group_do_not_count() -> None:

@@ -4,16 +4,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from poolbench.storage import Artifacts
-from poolbench_scorer.service import ScorerService, create
+from poolbench_scorer.service import ScorerService
 from poolbench_scorer.training.train import Trained
 
 from .conftest import run
-
-
-def test_the_service_is_what_the_runtime_expects() -> None:
-    service = create()
-    assert service.name == "scorer"
-    assert set(service.handlers) == {"scorer.train", "scorer.gate", "scorer.score"}
 
 
 def test_sensitive_scorers_are_not_served(

@@ -1,4 +1,4 @@
-"""Training: the signal is learnt, splits hold, results are exact, files round-trip, bad input is refused."""
+"""Training: the signal is learnt, splits hold, files round-trip; scorers that the repository has take its place."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,15 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from poolbench.config import asset_path
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
 from poolbench.model_folders.bases import find_base
-from poolbench.steps.scorer import TRAIN, TrainParams
+from poolbench.steps.scorer import CONFIG, TRAIN, WEIGHTS, TrainParams
+from poolbench.storage import Artifacts
 from poolbench_scorer.classifiers.scorer import Scorer, cut_model, load_classifier, load_scorer, read_tokens
 from poolbench_scorer.classifiers.scoring import score_texts
+from poolbench_scorer.service import ScorerService
+from poolbench_scorer.training import shipped
 from poolbench_scorer.training.examples import (
     build_examples,
     couple_passages,
@@ -25,9 +29,10 @@ from poolbench_scorer.training.examples import (
     split_validation,
 )
 from poolbench_scorer.training.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
+from poolbench_scorer.training.shipped import SHIPPED, shipped_scorer
 from poolbench_scorer.training.train import Trained, train_scorer
 
-from .conftest import load, report_of, save_tiny_bert
+from .conftest import load, report_of, run, save_tiny_bert
 
 CPU = torch.device("cpu")
 
@@ -122,16 +127,13 @@ def test_auto_mode_follows_the_device() -> None:
     assert (full.mode, full.epochs, full.learning_rate) == ("full", 3, 2e-5)
 
 
-def test_validation_shares_no_group_and_holds_both_classes(scorer_passages: pa.Table) -> None:
+def test_validation_shares_no_group_and_couples_are_never_of_one_class(scorer_passages: pa.Table) -> None:
     passages = read_passages(scorer_passages, "scorer")
     train, held_out = split_validation(passages, 0.2, seed=3)
     assert not set(passages.groups[train]) & set(passages.groups[held_out])
     assert len(train) + len(held_out) == len(passages.ids)
     assert 0.15 < len(held_out) / len(passages.ids) < 0.3
     assert set(passages.labels[held_out].tolist()) == {0, 1}
-
-
-def test_couples_are_true_pairs_then_random_and_never_one_class() -> None:
     labels = np.array([1, 0, 1, 1, 0])
     couples = couple_passages(labels, ["p", "p", None, None, None], seed=0)
     assert couples[0] == (0, 1)
@@ -158,9 +160,12 @@ def test_batches_hold_whole_couples_once(tiny_bert: Path, scorer_passages: pa.Ta
     assert sorted(drawn) == sorted(examples.couples)
 
 
-def test_schedule_warms_up_over_a_tenth_and_ends_at_zero() -> None:
+def test_the_schedule_warms_up_and_patience_counts_epochs_since_the_best() -> None:
     factor = warmup_then_decay(100, 0.1)
     assert [factor(step) for step in (0, 4, 9, 10, 55, 100)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5, 0.0])
+    epochs = [Epoch(1.0, auroc, nll) for auroc, nll in ((0.8, 0.5), (0.9, 0.4), (0.9, 0.5), (0.85, 0.3))]
+    assert best_epoch(epochs) is epochs[1]
+    assert [stale_epochs(epochs[: count + 1]) for count in range(4)] == [0, 0, 1, 2]
 
 
 def test_training_ends_early_and_keeps_the_best_epoch(tiny_bert: Path, scorer_passages: pa.Table) -> None:
@@ -173,12 +178,6 @@ def test_training_ends_early_and_keeps_the_best_epoch(tiny_bert: Path, scorer_pa
     assert figures[best - 1] == max(figures)
 
 
-def test_patience_counts_epochs_since_the_best() -> None:
-    epochs = [Epoch(1.0, auroc, nll) for auroc, nll in ((0.8, 0.5), (0.9, 0.4), (0.9, 0.5), (0.85, 0.3))]
-    assert best_epoch(epochs) is epochs[1]
-    assert [stale_epochs(epochs[: count + 1]) for count in range(4)] == [0, 0, 1, 2]
-
-
 def test_the_report_has_calibration_before_and_after(minilm_training: Trained) -> None:
     report = report_of(minilm_training)
     rows = {(row["metric"], row["params"]): row["value"] for row in minilm_training.measures.to_pylist()}
@@ -189,9 +188,15 @@ def test_the_report_has_calibration_before_and_after(minilm_training: Trained) -
     assert report["calibrated"] is True
 
 
-def test_passages_of_another_split_are_refused(test_passages: pa.Table) -> None:
+def test_passages_of_another_split_or_of_one_document_are_refused(
+    test_passages: pa.Table, scorer_passages: pa.Table
+) -> None:
     with pytest.raises(InputError, match="split scorer only"):
         train_scorer(test_passages, TrainParams(concept="contrast"), CPU)
+    column = pa.array(["planted-scorer/one"] * scorer_passages.num_rows)
+    table = scorer_passages.set_column(scorer_passages.schema.get_field_index("doc_id"), "doc_id", column)
+    with pytest.raises(CellError, match="cannot be split"):
+        train_scorer(table, TrainParams(concept="contrast"), CPU)
 
 
 @pytest.mark.parametrize(
@@ -205,20 +210,11 @@ def test_too_few_passages_are_a_status(scorer_passages: pa.Table, keep: list[int
     assert caught.value.status == status
 
 
-def test_one_document_cannot_be_split(scorer_passages: pa.Table) -> None:
-    column = pa.array(["planted-scorer/one"] * scorer_passages.num_rows)
-    table = scorer_passages.set_column(scorer_passages.schema.get_field_index("doc_id"), "doc_id", column)
-    with pytest.raises(CellError, match="cannot be split"):
-        train_scorer(table, TrainParams(concept="contrast"), CPU)
-
-
-def test_unknown_bases_and_parameters_are_named(tmp_path: Path) -> None:
+def test_unknown_bases_and_wrong_parameters_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownModelError, match="minilm"):
         find_base("./minlm")
     with pytest.raises(ModelError, match=r"config\.json"):
         find_base(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"epochz.*known parameters: concept, base"):
-        TRAIN.parse({"concept": "contrast", "epochz": 3})
     with pytest.raises(ConfigError, match="shortest <= longest"):
         TRAIN.parse({"concept": "contrast", "window_tokens": (64, 24)})
 
@@ -257,3 +253,38 @@ def test_a_base_that_was_replaced_is_another_one(tmp_path: Path) -> None:
         content.write((tmp_path / "other" / "model.safetensors").read_bytes())
     assert find_base(str(tmp_path / "bert")).revision not in ("", before.revision)
     assert all(torch.equal(weight, own[name]) for name, weight in model.named_parameters())
+
+
+KEYS = sorted(folder.name for folder in asset_path(SHIPPED).iterdir() if folder.is_dir())
+
+
+def train(service: ScorerService, artifacts: Artifacts, key: str) -> None:
+    """Run the task that makes the scorer of a key, for whichever concept it is."""
+    config = json.loads((asset_path(SHIPPED) / key / CONFIG).read_text())
+    outputs = {"scorer": key, "measures": "scorer.train.measures"}
+    run(service, artifacts, "scorer.train", inputs={"passages/scorer": "p"}, outputs=outputs, params=config["params"])
+
+
+def test_a_shipped_scorer_is_committed_without_training(service: ScorerService, artifacts: Artifacts) -> None:
+    key = KEYS[0]
+    train(service, artifacts, key)  # passages are not there, so training would fail
+    assert artifacts.read(key, WEIGHTS) == (asset_path(SHIPPED) / key / WEIGHTS).read_bytes()
+    measures = artifacts.read_table("scorer.train.measures").to_pylist()
+    assert {row["metric"] for row in measures} == {"scorer.auroc", "scorer.ece", "scorer.brier"}
+    producer = artifacts.manifest(key).producer
+    assert "work" not in producer, "estimates would take its time for that of training"
+
+
+def test_a_scorer_of_other_weights_is_trained_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shipped_scorer("scorer.train.unknown") is None
+    key, folder = KEYS[0], tmp_path / SHIPPED / KEYS[0]
+    folder.mkdir(parents=True)
+    for file in (asset_path(SHIPPED) / key).iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setattr(shipped, "assets_folder", lambda: tmp_path)
+    assert shipped_scorer(key) is not None
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | {"base_revision": "sha256-other"}))
+    assert shipped_scorer(key) is None
+    (folder / CONFIG).write_text(json.dumps(config | {"base": "no-such-base"}))
+    assert shipped_scorer(key) is None

@@ -183,9 +183,9 @@ def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         yield address
 
 
-@contextmanager
-def openai_client(address: str) -> Iterator[Any]:
-    """An OpenAI client of a server."""
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[Any]:
+    """An OpenAI client of the server."""
     import openai
 
     with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0, timeout=300) as client:
@@ -198,9 +198,9 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return lambda host, store=None: serving(host, store or tmp_path_factory.mktemp("store"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def http(address: str) -> Iterator[Any]:
-    """An HTTP client of that server."""
+    """An HTTP client of the server."""
     import httpx
 
     with httpx.Client(base_url=address, headers=HEADERS, timeout=300, trust_env=False) as client:

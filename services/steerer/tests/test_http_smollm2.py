@@ -10,7 +10,6 @@ import openai
 import pytest
 import torch
 from recipes.real_text.pairs import answers_in, ask_harness, judge_pairs, run_harness
-from services.steerer.tests.conftest import openai_client
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.settings import SteererSettings
@@ -41,12 +40,6 @@ def address(smollm2: Path, serve: Any) -> Iterator[str]:
         host = EngineHost(config)
         stack.callback(host.close)
         yield stack.enter_context(serve(host))
-
-
-@pytest.fixture(scope="module")
-def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai_client(address) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -258,7 +258,7 @@ def test_batchtopk_classes_use_the_threshold_of_training(tmp_path: Path) -> None
             read_folder(dictionary_folder(tmp_path / "c", "BatchTopKSAE", kept | untrained))
 
 
-def test_jumprelu_class_multiplies_by_the_norms_of_the_decoder(tmp_path: Path) -> None:
+def test_classes_whose_features_are_multiplied_by_the_norms_of_the_decoder(tmp_path: Path) -> None:
     t = gemma_tensors()
     t["W_dec"][2] = 0  # a feature without a decoder row stays as it is
     z = X @ t["W_enc"] + t["b_enc"]
@@ -266,9 +266,6 @@ def test_jumprelu_class_multiplies_by_the_norms_of_the_decoder(tmp_path: Path) -
     acts = np.where(z > t["threshold"], relu(z), 0)
     place = dictionary_folder(tmp_path, "JumpReluAutoEncoder", t)
     check(place, acts * np.where(norms > 0, norms, 1), acts @ t["W_dec"] + t["b_dec"], "jumprelu")
-
-
-def test_gated_class_multiplies_by_the_norms_of_the_decoder(tmp_path: Path) -> None:
     t = {name: tensor for name, tensor in linear().items() if name != "encoder.bias"}
     t |= {"decoder_bias": numbers(WIDTH), "r_mag": numbers(FEATURES), "gate_bias": numbers(FEATURES, seed=2)}
     t["mag_bias"] = numbers(FEATURES, seed=3)

@@ -33,22 +33,6 @@ def write_gguf(path: Path, tensors: dict[str, Any], architecture: str = "control
     return path
 
 
-def test_gguf_is_read_by_the_package_of_llama_cpp(tmp_path: Path) -> None:
-    path = tmp_path / "v.gguf"
-    path.write_bytes(encode_gguf(VECTORS, {"controlvector.model_hint": "llama", "controlvector.layer_count": 2}))
-    reader = gguf.GGUFReader(path)
-    fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
-    assert fields == {
-        "general.architecture": "controlvector",
-        "controlvector.model_hint": "llama",
-        "controlvector.layer_count": 2,
-    }
-    assert [tensor.name for tensor in reader.tensors] == ["direction.3", "direction.11"]
-    for tensor, (layer, vector) in zip(reader.tensors, VECTORS.items(), strict=True):
-        assert tensor.tensor_type == gguf.GGMLQuantizationType.F32, layer
-        assert tensor.data.tobytes() == vector.tobytes()
-
-
 def test_gguf_equals_the_bytes_of_the_package_of_llama_cpp(tmp_path: Path) -> None:
     path = tmp_path / "v.gguf"
     writer = gguf.GGUFWriter(str(path), "controlvector")

@@ -99,7 +99,7 @@ def another(program: str, folder: Path, *arguments: object) -> Iterator[subproce
         process.wait()
 
 
-def test_a_process_that_waits_is_seen_until_it_ends(tmp_path: Path) -> None:
+def test_processes_that_wait_or_work_are_seen_by_others_until_they_end(tmp_path: Path) -> None:
     shared = SharedGpu("steerer", tmp_path, Device(80))
     assert shared.claimed() == 0
     with another_waits(tmp_path, 18) as process:
@@ -108,10 +108,6 @@ def test_a_process_that_waits_is_seen_until_it_ends(tmp_path: Path) -> None:
         process.wait()
         assert shared.claimed() == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_process_that_works_is_seen_by_others_until_it_ends(tmp_path: Path) -> None:
-    shared = SharedGpu("steerer", tmp_path, Device(80))
     with shared.working():
         assert not shared.others_work()  # its own task is not another's
     assert not list(tmp_path.iterdir())

@@ -149,25 +149,6 @@ def test_a_python_without_ensurepip_and_headers_is_found_unless_there_is_an_envi
     assert not {"virtual environment", "Python headers"} & by_check(find_gaps("cpu", tmp_path)).keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "default", "other"),
-    [
-        ("debian", "apt-get install python3-venv", "apt-get install python3.13-venv"),
-        ("rocky", "dnf install python3", "dnf install python3.13"),
-        ("suse", "zypper install python{0}", "zypper install python313"),
-    ],
-)
-def test_the_package_of_a_distributions_python_is_named(name: str, default: str, other: str, system: Path) -> None:
-    (system / "etc" / "os-release").write_text(DISTRIBUTIONS[name][0])
-    release = preflight._os_release(system)
-    usual = os.path.realpath("/usr/bin/python3").partition("python3.")[2]
-    if not usual or usual == "13":
-        pytest.skip("needs a distribution with another default Python")
-    for minor, command in ((usual, default), ("13", other)):
-        used = preflight._Python((3, int(minor), 0), "/usr", "/usr/include", "No module named 'ensurepip'", True)
-        assert preflight._install("venv", release, used).removeprefix("sudo ") == command.format(f"3{usual}")
-
-
 def test_an_environment_of_an_old_python_is_found(tmp_path: Path) -> None:
     python = old_python("3.9", "3.10", "3.8")
     subprocess.run([python, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)

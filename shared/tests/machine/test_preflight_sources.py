@@ -104,10 +104,14 @@ def closed_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_an_index_that_answers_is_asked_once_for_a_small_page() -> None:
+def test_one_answer_is_enough_of_one_index_or_several() -> None:
     with index(200) as (address, asked):
         assert not source_gaps(index_url=address)
     assert asked == [("/simple/packaging/", "")]
+    with index(404) as (first, _), index(403) as (further, _), index(401) as (closed, _):
+        assert not source_gaps(index_url=first, extra_index_url=further)
+        (gap,) = source_gaps(index_url=first, extra_index_url=f"{further} {closed}")
+    assert gap.message.startswith(closed) and "PIP_EXTRA_INDEX_URL" in gap.remedy
 
 
 @pytest.mark.parametrize(
@@ -136,21 +140,16 @@ def test_credentials_come_from_netrc(tmp_path: Path) -> None:
     assert asked[0][1] == f"Basic {base64.b64encode(b'user:secret').decode()}"
 
 
-def test_one_of_several_indexes_may_lack_the_package() -> None:
-    with index(404) as (first, _), index(403) as (further, _), index(401) as (closed, _):
-        assert not source_gaps(index_url=first, extra_index_url=further)
-        (gap,) = source_gaps(index_url=first, extra_index_url=f"{further} {closed}")
-    assert gap.message.startswith(closed) and "PIP_EXTRA_INDEX_URL" in gap.remedy
-
-
-def test_where_nothing_listens_the_index_cannot_be_reached() -> None:
+def test_an_index_that_cannot_be_reached_is_named() -> None:
     address = f"http://127.0.0.1:{closed_port()}/simple"
     (gap,) = source_gaps(index_url=address)
     assert gap.message == f"{address} cannot be reached (Connection refused)" and gap.blocking
     assert gap.remedy == "connect this machine, set HTTPS_PROXY, or name another index in PIP_INDEX_URL"
+    (gap,) = source_gaps(index_url="https://index.invalid/simple")
+    assert "cannot be reached" in gap.message and gap.blocking
 
 
-def test_a_proxy_that_is_not_there_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = f"127.0.0.1:{closed_port()}"
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@{proxy}")
     (gap,) = source_gaps(index_url="https://index.invalid/simple")
@@ -159,17 +158,9 @@ def test_a_proxy_that_is_not_there_is_named_without_its_password(monkeypatch: py
     with index(200) as (address, asked):
         assert not source_gaps(index_url="http://index.invalid/simple", proxy=address)
     assert asked[0][0] == "http://index.invalid/simple/packaging/"
-
-
-def test_a_proxy_of_another_kind_must_be_there_and_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"socks5h://127.0.0.1:{proxy.getsockname()[1]}")
         assert not source_gaps(index_url="https://index.invalid/simple")
-
-
-def test_a_name_that_does_not_exist_is_found() -> None:
-    (gap,) = source_gaps(index_url="https://index.invalid/simple")
-    assert "cannot be reached" in gap.message and gap.blocking
 
 
 @pytest.mark.usefixtures("impatient")
@@ -226,7 +217,7 @@ def test_a_certificate_of_an_unknown_authority_is_an_error_and_a_known_one_is_no
     assert "/no/such/file" in missing.message and missing.blocking
 
 
-def test_folders_must_exist(tmp_path: Path) -> None:
+def test_folders_must_exist_and_are_all_that_is_looked_at_without_an_index(tmp_path: Path) -> None:
     there, away = tmp_path / "there", tmp_path / "away"
     there.mkdir()
     assert not source_gaps(index_url=there.as_uri(), find_links=f"{there} {there.as_uri()}")
@@ -236,9 +227,6 @@ def test_folders_must_exist(tmp_path: Path) -> None:
     assert [gap.remedy for gap in gaps] == [
         f"correct {name}" for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
     ]
-
-
-def test_without_an_index_only_folders_are_looked_at(tmp_path: Path) -> None:
     assert not source_gaps(no_index="true", index_url="/no/such/folder", find_links=str(tmp_path))
 
 

@@ -41,15 +41,12 @@ def test_a_passage_alone_equals_itself_in_a_batch() -> None:
         np.testing.assert_allclose(together[index], alone[0], rtol=1e-6, atol=1e-6)
 
 
-def test_scaling_the_states_scales_the_vectors() -> None:
+def test_scaled_and_half_precision_states_are_pooled_in_float32() -> None:
     context, state, signals = passage(30, 3)
     scaling = [r for r in REQUESTS if r.id != "A8_unit_mean"]
     once, *_ = pool_layer([state], Weighing.of([context], scaling), [signals])
     twice, *_ = pool_layer([2 * state], Weighing.of([context], scaling), [signals])
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
-
-
-def test_bfloat16_states_are_pooled_in_float32() -> None:
     context, state, signals = passage(30, 3)
     half, *_ = pool_layer([state.bfloat16()], Weighing.of([context], REQUESTS), [signals])
     exact, *_ = pool_layer([state.bfloat16().float()], Weighing.of([context], REQUESTS), [signals])

@@ -38,20 +38,14 @@ def vectors_of(passage: tuple[TokenContext, torch.Tensor, dict[str, np.ndarray]]
     return pool_layer([states], Weighing.of([context], REQUESTS), [signals], rule).vectors_BSD[0]
 
 
-def test_a_sink_exceeds_ten_times_the_median_of_the_real_tokens() -> None:
+def test_what_a_sink_is_by_hand() -> None:
     norms = np.array([900.0, 10.0, 1.0, 1.0, 10.1, 1.0, 1.0])
     real = np.array([False, True, True, True, True, True, True])  # the BOS is neither a sink nor in the median
     assert SinkRule().find(norms, real).nonzero()[0].tolist() == [4]
     assert SinkRule(ratio=9).find(norms, real).nonzero()[0].tolist() == [1, 4]
-
-
-def test_the_median_of_an_even_number_is_the_mean_of_the_middle_two() -> None:
     norms = np.array([1.0, 3.0, 20.0, 2.0])  # median 2.5
     assert not SinkRule(ratio=8).find(norms, np.ones(4, bool)).any()
     assert SinkRule(ratio=7.9).find(norms, np.ones(4, bool)).sum() == 1
-
-
-def test_a_state_that_is_not_finite_is_no_sink() -> None:
     norms = np.array([np.inf, 1.0, np.nan, 1.0, 1.0])
     assert not SinkRule().find(norms, np.ones(5, bool)).any()
 

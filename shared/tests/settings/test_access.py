@@ -28,7 +28,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
 
 
-def test_the_recorded_cluster_is_found(tmp_path: Path) -> None:
+def test_the_environment_comes_before_the_recorded_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = _record(tmp_path)
     found = ClusterSettings.load()
     assert (found.store_uri, found.broker_url, found.http_address) == (
@@ -38,9 +38,6 @@ def test_the_recorded_cluster_is_found(tmp_path: Path) -> None:
     )
     assert found.token == "from-file"
     assert "from-file" not in repr(found)
-
-
-def test_the_environment_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _record(tmp_path)
     monkeypatch.setenv("POOLBENCH_STORE", "s3://bucket/x")
     monkeypatch.setenv("POOLBENCH_TOKEN", "given")

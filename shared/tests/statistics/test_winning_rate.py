@@ -31,10 +31,14 @@ def brute_force(scores):
     return rates
 
 
-def test_winning_rate_by_hand():
+def test_winning_rate_by_hand_and_without_opponents():
     # dataset 0: A > B = C; dataset 1: B > C, A missing
     scores = np.array([[3.0, np.nan], [1.0, 2.0], [1.0, 1.0]])
     np.testing.assert_allclose(mean_winning_rate(scores), [2 / 2, 1.5 / 3, 0.5 / 3])
+    np.testing.assert_array_equal(mean_winning_rate(np.array([[1.0, np.nan], [np.nan, 2.0]])), [np.nan, np.nan])
+    np.testing.assert_array_equal(mean_winning_rate(np.ones((3, 2))), [0.5, 0.5, 0.5])
+    with pytest.raises(StatisticError, match="models by datasets"):
+        mean_winning_rate(np.ones(3))
 
 
 def test_winning_rate_agrees_with_brute_force():
@@ -47,21 +51,18 @@ def test_winning_rate_agrees_with_brute_force():
     np.testing.assert_allclose(mean_winning_rate(np.exp(3 * complete)), mean_winning_rate(complete))
 
 
-def test_winning_rate_without_opponents_is_nan():
-    np.testing.assert_array_equal(mean_winning_rate(np.array([[1.0, np.nan], [np.nan, 2.0]])), [np.nan, np.nan])
-    np.testing.assert_array_equal(mean_winning_rate(np.ones((3, 2))), [0.5, 0.5, 0.5])
-    with pytest.raises(StatisticError, match="models by datasets"):
-        mean_winning_rate(np.ones(3))
-
-
 #: Models A, B, C on three datasets, in the rows of the published table.
 TABLE = np.array([[0.9, 0.8, 0.8], [0.5, 0.6, np.nan], [0.7, 0.7, 0.4]])
 
 
-def test_published_winning_rates_by_hand():
+def test_published_winning_rates_and_their_ranks_by_hand():
     np.testing.assert_allclose(mean_winning_rate(TABLE.T), [3.5 / 5, 3 / 5, 0.5 / 4])
     np.testing.assert_allclose(published_winning_rate(TABLE.T), [2 / 3, 2 / 3, 0])
     np.testing.assert_allclose(published_winning_rate(TABLE.T, "column"), [2 / 3, 1 / 3, 1 / 2])
+    # Ranks of A are 3 1 3, of B 2 2 3, of C 2, none and 1; scaled on the first and last dataset 1 1, 0 1 and 1 0.
+    part = scaled_ranks(TABLE.T, "column")[:, [0, 2]]
+    np.testing.assert_allclose(part.mean(axis=1), [1, 0.5, 0.5])
+    np.testing.assert_allclose(published_winning_rate(TABLE.T[:, [0, 2]], "column"), [np.nan, 0.5, 0.5])
 
 
 @pytest.mark.parametrize("scale", ["row", "column"])
@@ -89,24 +90,16 @@ def test_published_winning_rates_of_ranks_without_a_spread_are_nan():
         published_winning_rate(np.ones(3))
 
 
-def test_discriminability_agrees_with_scipy():
+def test_discriminability_agrees_with_scipy_and_is_nan_without_information():
     scores = np.random.default_rng(1).normal(size=(8, 5)) + np.arange(8)[:, None] / 3
     overall = mean_winning_rate(scores)
     expected = [stats.kendalltau(column, overall).statistic for column in scores.T]
     np.testing.assert_allclose(discriminability(scores), expected)
-
-
-def test_discriminability_of_a_dataset_without_information():
     scores = np.array([[1.0, 5.0, np.nan], [2.0, 5.0, np.nan], [3.0, 5.0, 1.0]])
     np.testing.assert_array_equal(discriminability(scores), [1.0, np.nan, np.nan])
 
 
-def test_rank_resolution_of_datasets_that_agree_is_zero():
-    scores = np.tile(np.arange(5.0)[:, None], (1, 12))
-    assert rank_resolution(scores) == (0.0, pytest.approx(1.0), 0.0)
-
-
-def test_rank_resolution_agrees_with_a_loop():
+def test_rank_resolution_agrees_with_a_loop_and_is_zero_for_datasets_that_agree():
     scores = np.random.default_rng(2).normal(size=(6, 15))
     full = stats.rankdata(-mean_winning_rate(scores))
     rng = np.random.default_rng(7)
@@ -115,6 +108,8 @@ def test_rank_resolution_agrees_with_a_loop():
     found = rank_resolution(scores, num_resamples=200, seed=7)
     assert found.resolution == pytest.approx(np.percentile(np.abs(changes), 95))
     assert found.published == pytest.approx(1.96 * np.std(changes, ddof=1) / np.sqrt(6))
+    scores = np.tile(np.arange(5.0)[:, None], (1, 12))
+    assert rank_resolution(scores) == (0.0, pytest.approx(1.0), 0.0)
 
 
 @pytest.mark.filterwarnings("error")
@@ -154,10 +149,3 @@ def test_resampled_winning_rates_are_those_of_the_repeated_datasets(scale):
     np.testing.assert_allclose(found[0], rates(scores))
     for row, count in zip(found[1:], counts, strict=True):
         np.testing.assert_allclose(row, rates(np.repeat(scores, count, axis=1)))
-
-
-def test_ranks_scaled_over_all_datasets_are_averaged_within_a_part():
-    """Ranks of A are 3 1 3, of B 2 2 3, of C 2, none and 1; scaled on the first and last dataset 1 1, 0 1 and 1 0."""
-    part = scaled_ranks(TABLE.T, "column")[:, [0, 2]]
-    np.testing.assert_allclose(part.mean(axis=1), [1, 0.5, 0.5])
-    np.testing.assert_allclose(published_winning_rate(TABLE.T[:, [0, 2]], "column"), [np.nan, 0.5, 0.5])

@@ -144,18 +144,15 @@ def test_an_attempt_in_progress_is_not_set_aside(
     assert artifacts.write(KEY, {"a": b"1"}) == artifacts.manifest(KEY)
 
 
-def test_a_deleted_artifact_is_gone_whole(artifacts: Artifacts) -> None:
+def test_a_wrong_file_names_the_right_ones_and_a_deleted_artifact_is_gone(artifacts: Artifacts) -> None:
+    artifacts.write(KEY, {"a": b"1", "b": b"2"})
+    with pytest.raises(NotFoundError, match="it has a, b"):
+        artifacts.read(KEY, "c")
     artifacts.write(KEY, {"a": b"1", "b": b"2"})
     artifacts.delete(KEY)
     assert _files(artifacts) == []
     with pytest.raises(NotFoundError, match="does not exist"):
         artifacts.read(KEY, "a")
-
-
-def test_a_wrong_file_names_the_right_ones(artifacts: Artifacts) -> None:
-    artifacts.write(KEY, {"a": b"1", "b": b"2"})
-    with pytest.raises(NotFoundError, match="it has a, b"):
-        artifacts.read(KEY, "c")
 
 
 FULL = """

@@ -6,18 +6,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from services.extractor.tests.conftest import passages_of
+from services.extractor.tests.conftest import encoded
 
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.forward.inflow import attention_inflow
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
 
 ATTENTION = ("inflow", "head_inflow", "received")
-
-
-def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
-    return encode(decoder, passages_of(texts))
 
 
 def reference(decoder: Decoder, passage: Encoded) -> dict[str, list[np.ndarray]]:

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from services.extractor.tests.conftest import passages_of
+from services.extractor.tests.conftest import encoded
 from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfig, LlamaConfig
 
 from poolbench.pooling.batch import Request
 from poolbench.pooling.signals import Signals
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract
-from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
+from poolbench_extractor.encode import Encoded, PassageTexts, Reading
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
@@ -31,10 +31,6 @@ CONFIGS = {
     "cohere": CohereConfig(**GROUPED, logit_scale=0.25),
     "granite": GraniteConfig(**GROUPED, logits_scaling=4.0),
 }
-
-
-def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
-    return encode(decoder, passages_of(texts))
 
 
 def with_loss(decoder: Decoder, passages: list[Encoded], layers: list[int], **options: str) -> Captured:

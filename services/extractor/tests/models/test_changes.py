@@ -247,16 +247,6 @@ def test_a_checkpoint_with_another_tokenizer_is_refused(checkpoint: Path, tmp_pa
         load_decoder(DEMO, change=_change(tmp_path))
 
 
-def test_the_weights_of_a_fine_tune_are_its_revision_and_not_its_folder(adapter: Path, tmp_path: Path) -> None:
-    for file in adapter.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert change_revision(tmp_path) == change_revision(adapter)
-    weights = bytearray((tmp_path / "adapter_model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (tmp_path / "adapter_model.safetensors").write_bytes(weights)
-    assert change_revision(tmp_path) != change_revision(adapter)
-
-
 def test_a_checkpoint_that_lacks_weights_or_differs_in_its_heads_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     for file in checkpoint.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -271,7 +261,7 @@ def test_a_checkpoint_that_lacks_weights_or_differs_in_its_heads_is_refused(chec
         load_decoder(DEMO, change=_change(tmp_path))
 
 
-def test_random_weights_are_those_of_an_untrained_model_embeddings_included() -> None:
+def test_random_weights_are_those_of_an_untrained_model_and_draw_from_no_generator_of_others() -> None:
     base, config = dict(_base().named_parameters()), AutoConfig.from_pretrained(asset_path("demo_lm"))
     torch.manual_seed(3)
     fresh = dict(AutoModelForCausalLM.from_config(config).named_parameters())
@@ -283,9 +273,6 @@ def test_random_weights_are_those_of_an_untrained_model_embeddings_included() ->
     for name, weight in first.items():
         assert torch.equal(weight, fresh[name]) and torch.equal(weight, again[name])
         assert name not in matrices or not (torch.equal(weight, base[name]) or torch.equal(weight, other[name]))
-
-
-def test_random_weights_draw_from_no_generator_of_others() -> None:
     torch.manual_seed(7)
     expected = torch.rand(2)
     torch.manual_seed(7)

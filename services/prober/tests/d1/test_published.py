@@ -47,14 +47,11 @@ def test_an_independent_implementation_gives_the_identical_figures(make_passages
     assert (measure.metric, measure.seed, measure.n) == ("d1.auroc", 42, 120)
 
 
-def test_the_same_bits_every_time_and_for_every_seed(train, plant):
+def test_seeds_and_norms_do_not_matter(train, plant):
     first = published(train, plant(train, 1.0))
     other = published(train, plant(train, 1.0), PUBLISHED.model_copy(update={"seed": 9, "folds": 3}))
     assert measures_table(first.measures).equals(measures_table(other.measures))
     assert directions_table(first.directions, 24).equals(directions_table(other.directions, 24))
-
-
-def test_norms_do_not_matter(train, plant):
     vectors = plant(train, 1.0)
     scaled = vectors * np.exp(np.random.default_rng(0).normal(size=(120, 1)))
     assert published(train, scaled).measures[0].value == pytest.approx(published(train, vectors).measures[0].value)
@@ -75,7 +72,7 @@ def test_pair_leakage_drags_matched_concepts_below_chance_and_the_corrected_prot
     assert abs(np.mean(ours) - 0.5) < 0.04
 
 
-def test_what_cannot_be_probed_is_null(train, plant, make_passages):
+def test_what_cannot_be_probed_is_null_and_constant_vectors_are_chance(train, plant, make_passages):
     vectors = plant(train, 1.0)
     vectors[:20] = np.nan
     assert published(train, vectors).measures[0].status == "non_finite"
@@ -83,9 +80,6 @@ def test_what_cannot_be_probed_is_null(train, plant, make_passages):
     assert published(one, plant(one, 1.0)).measures[0].status == "one_class"
     few = Passages.from_table(make_passages(4))
     assert published(few, plant(few, 1.0)).measures[0].status == "too_few"
-
-
-def test_constant_vectors_are_chance_there_and_say_so(train):
     (measure,) = published(train, np.ones((120, 8))).measures
     assert measure.value == 0.5
     assert measure.reason.startswith("collapsed")

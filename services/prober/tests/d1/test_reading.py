@@ -7,13 +7,14 @@ import pytest
 from safetensors.numpy import save
 from scipy.optimize import check_grad
 from scipy.special import expit
+from services.prober.tests.conftest import by_metric
 from sklearn.linear_model import LogisticRegression
 
 from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.directions import Direction, SparseAutoencoder
-from poolbench.errors import CellError, InputError, UnknownNameError
+from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, states_table
-from poolbench.readouts import READOUTS, Training
+from poolbench.readouts import Training
 from poolbench.readouts.heads import best_heads
 from poolbench.readouts.query import learned_query, loss_and_gradient, softmax_mean
 from poolbench.readouts.scores import max_score, mean_score
@@ -50,10 +51,6 @@ def as_vectors(parts_nPD):
 def out_of_fold_auroc(vectors_nD, labels, folds):
     scores = probe_scores(vectors_nD, labels[:, None].astype(float), folds, 1.0, 1e-6)[:, 0]
     return auroc(labels, scores, folds)
-
-
-def by_metric(result):
-    return {measure.metric: measure for measure in result.measures}
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +200,6 @@ def test_parts_are_named_in_the_schema(train, make_vectors_table):
     assert (found.width, found.num_parts, found.readout) == (WIDTH, 3, "best_heads")
 
 
-def test_readouts_are_registered_with_a_reference():
-    assert {"best_heads"} <= {spec.id for spec in READOUTS.all()}
-    assert all(spec.reference and spec.summary and spec.version for spec in READOUTS.all())
-    with pytest.raises(UnknownNameError, match="best_heads"):
-        READOUTS.get("best_head")
-
-
 QUERY_WIDTH = 12
 
 
@@ -315,7 +305,7 @@ def test_noise_is_chance_out_of_fold(make_passages):
     assert abs(np.mean(values) - 0.5) < 0.06
 
 
-def test_neither_order_nor_special_tokens_matter(planted_states):
+def test_neither_order_special_tokens_units_nor_constants_matter(planted_states):
     passages, states = planted_states
     order = np.random.default_rng(0).permutation(len(states))
     (straight,) = fit(states, passages.labels)
@@ -325,18 +315,12 @@ def test_neither_order_nor_special_tokens_matter(planted_states):
     for row, h_TD in enumerate(states):
         np.testing.assert_array_equal(found.matrix_nW[row, 0], h_TD)
         np.testing.assert_array_equal(padded.matrix_nW[row, 0], h_TD)
-
-
-def test_units_and_offsets_of_the_states_do_not_matter(planted_states):
     passages, states = planted_states
     (one,) = fit(states, passages.labels)
     other = [(1024 * h_TD + 512).astype(np.float32) for h_TD in states]
     (scaled,) = fit(other, passages.labels)
     wanted = 1024 * one.apply(as_parts(states)) + 512
     np.testing.assert_allclose(scaled.apply(as_parts(other)), wanted, rtol=1e-3, atol=1)
-
-
-def test_a_constant_coordinate_is_ignored(planted_states):
     passages, states = planted_states
     (found,) = fit([np.pad(h_TD, ((0, 0), (0, 1)), constant_values=3.3) for h_TD in states[:40]], passages.labels[:40])
     pooled = found.apply(as_parts([np.pad(h_TD, ((0, 0), (0, 1)), constant_values=3.3) for h_TD in states]))
@@ -447,23 +431,17 @@ def test_c5_is_measured_where_the_layer_has_an_autoencoder(design, plant, params
     np.testing.assert_allclose(found.vector, expected / np.linalg.norm(expected), atol=1e-5)
 
 
-def test_the_other_figures_do_not_depend_on_it(design, plant, params):
+def test_c5_leaves_the_other_figures_alone_and_fails_alone(design, plant, params):
     vectors = PooledVectors.from_matrix(plant(design.train, 1.0))
     plain = probe_cell(design, vectors, None, params)
     with_sae = probe_cell(design, vectors, None, params, autoencoder(24))
     assert "C5" not in plain.directions
     rest = [m for m in with_sae.measures if m.direction != "C5"]
     assert rest == plain.measures
-
-
-def test_an_autoencoder_of_another_width_takes_c5_down_alone(design, plant, params):
     result = probe_cell(design, PooledVectors.from_matrix(plant(design.train, 1.0)), None, params, autoencoder(8))
     rows = by_direction(result)
     assert (rows["C5"].status, rows["C1"].status) == ("failed", "ok")
     assert "reads width 8; the vectors have 24" in rows["C5"].reason
-
-
-def test_a_collapsed_cell_has_a_null_c5(design, params):
     result = probe_cell(design, PooledVectors.from_matrix(np.ones((120, 24))), None, params, autoencoder(24))
     assert by_direction(result)["C5"].status == "collapsed"
     assert "C5" in result.directions

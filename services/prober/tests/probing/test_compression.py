@@ -49,17 +49,14 @@ def constant(counts, groups=None):
     return constant_predictor(codes, len(counts), np.arange(len(codes)) if groups is None else groups)
 
 
-def test_frequencies_are_used_where_they_save_more_than_their_standard_error():
+def test_frequencies_are_used_where_documents_show_more_than_their_standard_error():
     uniform = np.full(4, -np.log(4))
     np.testing.assert_allclose(constant([0, 0, 0, 0]), uniform)
     np.testing.assert_allclose(constant([26, 24, 25, 25]), uniform)
     skewed = [90, 5, 3, 2]
     np.testing.assert_allclose(constant(skewed), np.log([91 / 104, 6 / 104, 4 / 104, 3 / 104]))
     np.testing.assert_allclose(np.exp(laplace(np.array(skewed), 100)).sum(), 1)
-
-
-def test_frequencies_of_one_document_are_one_observation():
-    """Of 70 and 30 labels in ten documents of one label each, seven against three are nothing unusual."""
+    # Of 70 and 30 labels in ten documents of one label each, seven against three are nothing unusual.
     np.testing.assert_allclose(constant([70, 30]), np.log([71 / 102, 31 / 102]))
     np.testing.assert_allclose(constant([70, 30], np.arange(100) // 10), np.log([0.5, 0.5]))
     # Nine documents against one: (90 + 10) / (100 + 2 * 10), as of nine labels against one.
@@ -94,17 +91,14 @@ def test_labels_that_vectors_predict_are_compressed_and_mixed_ones_less():
     assert clear.uniform_bits == pytest.approx(1000)
 
 
-def test_the_constant_predictor_takes_a_skewed_majority():
+def test_a_skewed_majority_is_compressed_to_its_entropy_and_no_further():
     rng = np.random.default_rng(3)
     codes = (rng.random(2000) < 0.1).astype(int)
     found = lengths(rng.normal(size=(2000, 64)), codes)
     entropy = -(codes.mean() * np.log2(codes.mean()) + (1 - codes.mean()) * np.log2(1 - codes.mean()))
     assert found.compression == pytest.approx(1 / entropy, rel=0.05)
     assert found.floor == pytest.approx(1 / entropy)
-
-
-def test_the_floor_is_the_uniform_code_over_the_entropy_of_the_classes():
-    """5 % positives: 1 / H(.05) = 1 / .2864 = 3.49; a class that no instance has counts among the K of both."""
+    # 5 % positives: 1 / H(.05) = 1 / .2864 = 3.49; a class that no instance has counts among the K of both.
     vectors, _ = random_labels(200, 4, 0)
     assert lengths(vectors, np.repeat([0, 1], [190, 10])).floor == pytest.approx(3.4916, abs=1e-4)
     assert lengths(vectors, np.repeat([0, 1], 100), num_classes=4).floor == pytest.approx(2)
@@ -118,28 +112,22 @@ def test_a_class_that_appears_late_costs_finitely_many_bits():
     assert np.isfinite([found.online_bits, found.plain_bits, found.released_nats]).all()
 
 
-def test_blocks_end_where_voita_and_titov_end_them():
+def test_blocks_end_where_voita_and_titov_end_them_after_whole_groups():
     single = np.ones(10_000, dtype=int)
     assert block_ends(single) == [10, 20, 40, 80, 160, 320, 625, 1250, 2500, 5000, 10_000]
     assert len(BLOCKS) == 11
     assert block_ends(single[:20])[-1] == 20
     assert len(set(block_ends(single[:20]))) == len(block_ends(single[:20]))
-
-
-def test_a_block_ends_with_the_group_that_reaches_its_percentage():
     assert block_ends(np.full(50, 2)) == [2, 4, 6, 12, 26, 50, 100]
     assert block_ends(np.array([30, 1, 60, 9])) == [30, 91, 100]
 
 
-def test_inner_folds_deal_every_class_out_evenly():
+def test_inner_folds_deal_classes_out_evenly_and_keep_groups_whole():
     codes = np.repeat([0, 1, 2], [10, 5, 1])
     folds = dealt_folds(codes, np.arange(16), 0)
     assert np.bincount(folds[codes == 0]).tolist() == [2] * 5
     assert np.bincount(folds[codes == 1]).tolist() == [1] * 5
     assert dealt_folds(np.array([0, 0, 0, 1]), np.arange(4), 0) is None
-
-
-def test_inner_folds_keep_groups_whole_and_deal_each_kind_of_group_out_evenly():
     pairs = np.arange(40) // 2
     folds = dealt_folds(np.tile([0, 1], 20), pairs, 0)
     assert (folds[::2] == folds[1::2]).all() and np.bincount(folds).tolist() == [8] * 5
@@ -161,15 +149,12 @@ def twins(noise, seed=0, num_pairs=400, width=64):
     return vectors, codes, np.arange(2 * num_pairs) // 2
 
 
-def test_twins_are_sent_together_and_what_they_show_is_compressed():
+def test_twins_are_sent_together():
     """Where twins are split, the probe expects the label of the twin that was sent."""
     vectors, codes, pairs = twins(0.3)
     whole, split = lengths(vectors, codes, groups=pairs), lengths(vectors, codes)
     assert whole.compression > split.compression + 0.1 > 1.1
     assert whole.floor == split.floor == 1
-
-
-def test_twins_that_show_nothing_are_not_compressed():
     vectors, codes, pairs = twins(0.3)
     vectors[:, 0] = 0
     assert 0.98 <= lengths(vectors, codes, groups=pairs).compression <= 1.02
@@ -260,16 +245,13 @@ def linear(noise, count=1000, width=64, seed=5):
     return vectors, vectors @ rng.normal(size=width) / np.sqrt(width) + noise * rng.normal(size=count)
 
 
-def test_bins_have_equal_mass_and_few_values_a_bin_each():
+def test_bins_have_equal_mass_and_never_part_ties():
     values = np.random.default_rng(0).normal(size=1600)
     bins = Bins.of(values)
     np.testing.assert_array_equal(np.bincount(bins.codes(values)), [100] * 16)
     few = Bins.of(np.array([3.0, 1.0, 1.0, 7.0, 1.0]))
     np.testing.assert_array_equal(few.edges, [2.0, 5.0])
     np.testing.assert_array_equal(few.codes(np.array([1.0, 3.0, 7.0, -9.0, 99.0])), [0, 1, 2, 0, 2])
-
-
-def test_ties_are_never_parted_and_make_fewer_bins():
     values = np.r_[np.zeros(700), np.arange(1, 301)]  # 70 % of the mass in one value
     bins = Bins.of(values)
     codes = bins.codes(values)
@@ -347,14 +329,11 @@ def test_discrete_values_compress_by_their_frequencies_and_by_the_vectors():
     assert value_lengths(vectors, told).compression > 2
 
 
-def test_scale_and_offset_of_the_values_do_not_matter():
+def test_scale_and_offset_of_values_do_not_matter_nor_exact_ones():
     vectors, values = linear(0.3, count=400)
     found, moved = value_lengths(vectors, values), value_lengths(vectors, 1e6 + 1e-3 * values)
     assert moved.compression == pytest.approx(found.compression, rel=1e-4)
     assert moved.c_of_blocks == found.c_of_blocks
-
-
-def test_values_that_vectors_give_exactly_cost_finitely_many_bits():
     vectors, values = linear(0.0, count=300, width=4)
     found = value_lengths(vectors, values)
     assert np.isfinite([found.online_bits, found.plain_bits]).all()

@@ -149,7 +149,7 @@ def test_one_fold_is_the_task_of_the_set_itself():
     assert rights(table) == expected and table["num_train"][0].as_py() == 210
 
 
-def test_an_instance_without_a_vector_has_the_reason_and_the_others_are_measured():
+def test_instances_and_folds_that_cannot_be_probed_have_the_reason():
     targets, vectors = classes()
     errors = [None] * 240
     errors[7] = CellError(Status.FAILED, "the passage has 9000 tokens")
@@ -160,9 +160,6 @@ def test_an_instance_without_a_vector_has_the_reason_and_the_others_are_measured
     (row,) = (row for row in table.to_pylist() if row["right"] is None)
     assert (row["instance_id"], row["status"]) == ("i0007", "failed") and "9000" in row["reason"]
     assert table["right"].null_count == 1 and set(table["num_train"].to_pylist()) == {159, 160}
-
-
-def test_a_fold_that_cannot_be_probed_has_the_reason():
     targets, vectors = classes(24)
     few = answers(targets, vectors, sizes=(6, 24))
     by_size = {size: [row for row in few.to_pylist() if row["size"] == size] for size in (6, 24)}

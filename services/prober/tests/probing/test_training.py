@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from services.prober.tests.conftest import targets_table
+from services.prober.tests.test_probing import found
 from sklearn.metrics import f1_score
 from transformers import get_linear_schedule_with_warmup
 
 from poolbench.errors import CellError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.probing import Targets, TaskProbes, task_measures
+from poolbench_prober.probing import Targets, TaskProbes
 from poolbench_prober.probing.models import Problem
 from poolbench_prober.probing.published import PAPER, RECIPES, RELEASED, fit, train_probe
 from poolbench_prober.probing.training import Schedule, cross_entropy, cross_entropy_of_softmax, smooth_l1
@@ -180,23 +181,18 @@ def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_zero():
 def test_training_ends_after_patience_and_returns_the_best_epoch():
     given = problem(3, shift=0.0)
     hasty = RELEASED._replace(schedule=replace(RELEASED.schedule, learning_rate=0.3, patience=2))
-    found = train_probe(given, hasty)
-    assert len(found.dev_losses) == found.epoch + 3 < 20
+    trained = train_probe(given, hasty)
+    assert len(trained.dev_losses) == trained.epoch + 3 < 20
     dev = given.rows["dev"]
-    outputs = found.outputs(given.vectors_nD.astype(np.float32))[dev]
+    outputs = trained.outputs(given.vectors_nD.astype(np.float32))[dev]
     again = cross_entropy_of_softmax(outputs, given.values[dev])[0].mean()
-    assert again == pytest.approx(min(found.dev_losses), rel=1e-5)
+    assert again == pytest.approx(min(trained.dev_losses), rel=1e-5)
 
 
 def targets_of(values, splits):
     if values.dtype.kind == "f":
         return Targets.from_table(targets_table(values=values.tolist(), split=splits))
     return Targets.from_table(targets_table([f"class {value}" for value in values], split=splits))
-
-
-def measured(targets, vectors, params):
-    probes = TaskProbes.of(targets, PooledVectors.from_matrix(vectors), params)
-    return {measure.metric: measure for measure in task_measures(probes)}
 
 
 SPLITS = np.repeat(["train", "dev", "test"], [210, 30, 60])
@@ -206,14 +202,14 @@ SPLITS = np.repeat(["train", "dev", "test"], [210, 30, 60])
 def test_a_task_by_a_recipe_has_the_figures_of_any_task(recipe):
     given = problem(5, classes=3, count=3000, shift=2.0)
     splits = np.repeat(["train", "dev", "test"], [2100, 300, 600])
-    rows = measured(targets_of(given.values, splits), given.vectors_nD, PARAMS[recipe])
+    rows = found(targets_of(given.values, splits), given.vectors_nD, PARAMS[recipe])
     values = [macro_f1(given, fit(given._replace(params=PARAMS[recipe], seed=seed)).predicted) for seed in range(5)]
     assert rows["probe.macro_f1"].details["values"] == pytest.approx(values)
     assert rows["probe.macro_f1"].value == pytest.approx(np.mean(values)) and np.mean(values) > 0.8
     assert rows["probe.selectivity"].value > 0.2
     assert all(0 <= fitted["epoch"] < 20 for fitted in rows["probe.macro_f1"].details["fits"])
     number = problem(6, classes=0)
-    rows = measured(targets_of(number.values, SPLITS), number.vectors_nD, PARAMS[recipe])
+    rows = found(targets_of(number.values, SPLITS), number.vectors_nD, PARAMS[recipe])
     assert rows["probe.pearson"].status == "ok"
 
 
@@ -231,11 +227,11 @@ def test_control_labels_are_permuted_over_all_splits():
 def test_what_a_recipe_cannot_train_is_null_with_its_reason():
     given = problem(5)
     no_dev = np.where(SPLITS == "dev", "train", SPLITS)
-    rows = measured(targets_of(given.values, no_dev), given.vectors_nD, PARAMS["released"])
+    rows = found(targets_of(given.values, no_dev), given.vectors_nD, PARAMS["released"])
     assert {measure.status for measure in rows.values()} == {"too_few"}
     assert "no dev instance" in rows["probe.macro_f1"].reason
     one = np.where(SPLITS == "train", 0, given.values)
-    rows = measured(targets_of(one, SPLITS), given.vectors_nD, PARAMS["released"])
+    rows = found(targets_of(one, SPLITS), given.vectors_nD, PARAMS["released"])
     assert {measure.status for measure in rows.values()} == {"one_class"}
     huge = problem(5, classes=0)
     with pytest.raises(CellError, match="loss on dev is") as error:
@@ -243,7 +239,7 @@ def test_what_a_recipe_cannot_train_is_null_with_its_reason():
     assert error.value.status == "non_finite"
     unseen = given.values.copy()
     unseen[-1] = 7  # a label of test alone
-    assert measured(targets_of(unseen, SPLITS), given.vectors_nD, PARAMS["released"])["probe.macro_f1"].status == "ok"
+    assert found(targets_of(unseen, SPLITS), given.vectors_nD, PARAMS["released"])["probe.macro_f1"].status == "ok"
 
 
 def test_the_same_bits_under_any_number_of_threads(bits_under_threads):

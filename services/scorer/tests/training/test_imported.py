@@ -19,7 +19,7 @@ from transformers import (
     DistilBertForSequenceClassification,
 )
 
-from poolbench.errors import InputError, ModelError
+from poolbench.errors import ModelError
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ScorerSettings
 from poolbench.steps.scorer import TrainParams
@@ -198,8 +198,3 @@ def test_passages_calibrate_and_show_a_label_that_is_the_wrong_way_round(
     assert right["auroc"] > 0.8 and right["calibrated"] and "note" not in right
     assert wrong["auroc"] == pytest.approx(1 - right["auroc"])
     assert "is LABEL_0 really the label of the concept?" in wrong["note"]
-
-
-def test_passages_of_another_split_do_not_calibrate(tiny_bert: Path, test_passages: pa.Table) -> None:
-    with pytest.raises(InputError, match="split scorer only"):
-        imported(tiny_bert, test_passages, positive_label="1")

@@ -9,9 +9,8 @@ import pytest
 import torch
 from services.steerer.tests.engine.conftest import in_worker, many_settings, transformers_scores
 
-from poolbench.errors import LayerError, ReceiptError
+from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Generation, GenerationRequest
-from poolbench_steerer.errors import UnknownVectorError
 from poolbench_steerer.plugin.spec import MAX_READINGS, Edit, Reading, Steering
 
 pytestmark = pytest.mark.lane(name="engines")
@@ -125,16 +124,6 @@ def test_the_length_of_a_vector_does_not_matter(host, model_ref, prompts, vector
 
     (made,) = host.run(model_ref, job)
     np.testing.assert_allclose(made.scores, np.array(made.scores)[:, :1].repeat(3, axis=1), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("reading", "error"), [(("nope", 2), UnknownVectorError), ((0, 6), LayerError), ((0, -1), LayerError)]
-)
-def test_what_cannot_be_read_is_refused(host, model_ref, prompts, vector_ids, reading, error):
-    key = vector_ids[0] if reading[0] == 0 else reading[0]
-    request = GenerationRequest(prompts[0], 2, readings=(Reading(key, reading[1]),))
-    with pytest.raises(error):
-        host.run(model_ref, lambda engine: engine.generate([request]))
 
 
 def forget_to_read(worker: Any) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from poolbench.config import ModelRef, resolve_model
-from poolbench.errors import ConfigError, ModelError
-from poolbench.settings import SteererSettings
+from poolbench.errors import ModelError
 from poolbench_steerer.host import EngineHost
 
 
@@ -56,10 +55,3 @@ def test_a_host_without_jobs_closes_at_once_and_once_only(steerer_config: Any) -
     assert host.health() == {"state": "idle", "restarts": 0, "jobs": 0, "ready": False}
     host.close()
     host.close()
-
-
-def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOLBENCH_STEERER_BANK_SLOTS", "none")
-    monkeypatch.setenv("POOLBENCH_STEERER_COLOUR", "red")
-    with pytest.raises(ConfigError, match=r"POOLBENCH_STEERER_BANK_SLOTS is .*; .*POOLBENCH_STEERER_COLOUR"):
-        SteererSettings.load()

@@ -10,7 +10,6 @@ import numpy as np
 import openai
 import pytest
 import torch
-from services.steerer.tests.conftest import HEADERS, openai_client
 from transformers import AutoModelForCausalLM
 
 from poolbench.storage import Artifacts
@@ -31,18 +30,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(host: Any, serve: Any, store: Path) -> Iterator[str]:
     with serve(host, store) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def http(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, headers=HEADERS, timeout=300, trust_env=False) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai_client(address) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

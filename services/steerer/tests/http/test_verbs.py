@@ -49,10 +49,6 @@ def body(tiny_model: Path) -> dict[str, Any]:
     return {"model": str(tiny_model), "prompts": ["The river", "Nobody"], "max_tokens": 6}
 
 
-def test_a_token_is_needed(client):
-    assert client.get("/vectors", headers={"Authorization": "Bearer wrong"}).status_code == 401
-
-
 def test_register_list_and_steer_by_id(client, body, tiny_model, unit_vectors):
     model = str(tiny_model)
     registered = client.post("/vectors", json={"vectors": unit_vectors[:2].tolist(), "model": model}).json()
@@ -154,12 +150,6 @@ def test_bad_steering_is_named(client, body, steering, status, code):
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-def test_a_prompt_that_is_too_long(client, body):
-    answer = client.post("/generate", json=body | {"prompts": ["fox " * 400]})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "prompt_too_long"
-
-
 def test_an_unknown_model_and_one_without_tokenizer(client, body, tmp_path):
     assert client.post("/generate", json=body | {"model": "demmo"}).status_code == 404
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
@@ -226,12 +216,10 @@ def restricted_client(steerer: Steerer) -> TestClient:
     return TestClient(build_api(steerer, "t"), headers={"Authorization": "Bearer t"})
 
 
-def test_they_are_not_listed(restricted_client: TestClient) -> None:
+def test_they_are_neither_listed_nor_known_to_a_request(restricted_client: TestClient) -> None:
     listed = [entry["vector_id"] for entry in restricted_client.get("/vectors").json()["vectors"]]
     assert listed == [vector_id(EYE[1])]
 
-
-def test_a_request_that_knows_the_id_is_answered_as_if_there_were_none(restricted_client: TestClient) -> None:
     def answer(name: str) -> tuple[int, str]:
         steering = {"vector_id": name, "layer": 2, "alpha": 1.0}
         sent = restricted_client.post("/generate", json={"prompts": ["The river"], "steering": steering})

@@ -1,30 +1,22 @@
-"""The bank of vectors: ids, slots, and what is evicted."""
+"""The bank of vectors: ids, slots, what is evicted, and bounds of changes for every operation and number type."""
 
 import numpy as np
 import pytest
 
-from poolbench_steerer.errors import BankFullError, NoEffectError, UnknownVectorError, VectorError
-from poolbench_steerer.plugin.bank import Entry, VectorBank, vector_id
+from poolbench_steerer.errors import BankFullError, NoEffectError, StrengthError, UnknownVectorError, VectorError
+from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change, vector_id
+from poolbench_steerer.plugin.spec import Edit, Steering
 
 EYE = np.eye(8, dtype=np.float32)
 
 
-def test_same_bytes_are_one_vector_in_one_slot():
+def test_same_float32_bytes_are_one_vector_in_one_slot():
     bank = VectorBank(width=8, capacity=4)
     ids, added = bank.register([EYE[0], EYE[1], EYE[0].copy()])
     assert ids[0] == ids[2] == vector_id(EYE[0]) != ids[1]
     assert [entry.slot for entry in added] == [1, 2]
     assert bank.register([EYE[1]]) == ([ids[1]], [])
-
-
-def test_the_id_depends_on_float32_values_only():
     assert vector_id(EYE[0].astype(np.float64)) == vector_id(EYE[0].astype(">f4"))
-
-
-def test_slot_zero_is_never_given_away():
-    bank = VectorBank(width=8, capacity=8)
-    _, added = bank.register(list(EYE))
-    assert sorted(entry.slot for entry in added) == list(range(1, 9))
 
 
 def test_the_least_recently_used_is_evicted():
@@ -39,7 +31,7 @@ def test_the_least_recently_used_is_evicted():
         bank.entry(second)
 
 
-def test_a_vector_in_use_is_never_evicted():
+def test_a_vector_in_use_or_of_the_same_call_is_never_evicted():
     bank = VectorBank(width=8, capacity=2)
     ids, _ = bank.register([EYE[0], EYE[1]])
     with bank.in_use(ids) as slots:
@@ -49,9 +41,6 @@ def test_a_vector_in_use_is_never_evicted():
         assert bank.num_in_use == 2
     bank.register([EYE[2]])
     assert bank.num_in_use == 0
-
-
-def test_vectors_of_one_call_do_not_evict_each_other():
     bank = VectorBank(width=8, capacity=2)
     bank.register([EYE[0], EYE[1]])
     with pytest.raises(BankFullError):
@@ -103,3 +92,47 @@ def test_counts_may_be_read_while_the_engine_changes_the_bank(monkeypatch):
         entry.__class__ = Changing
     assert bank.num_in_use == 0
     assert len(bank.entries) == len(bank.resident) - 2
+
+
+#: Largest element 4, length 5.
+VECTOR = np.array([3.0, -4.0], dtype=np.float32)
+TYPES = ("float32", "bfloat16", "float16")
+
+
+def checked(dtype: str, *edits: Edit) -> None:
+    check_change(Steering(edits), lambda key: Entry(key, 1, VECTOR * (1e10 if key == "long" else 1.0)), dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation", "key", "largest"),
+    [
+        ("float16", "add", "v", 2**15 / 4),
+        ("float16", "clamp", "v", 2**15 * 5 / 4),
+        ("float16", "add_preserving_norm", "long", 25.0),
+        ("float16", "erase", "v", 100.0),
+        ("bfloat16", "add", "long", 25.0),
+        ("float32", "add", "long", 25.0),
+        ("float32", "add_preserving_norm", "long", 25.0),
+        ("float32", "erase", "long", 100.0),
+    ],
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_change_is_taken_and_a_larger_one_refused(dtype, operation, key, largest, sign):
+    checked(dtype, Edit(key, 0, sign * largest * 0.999, operation))
+    with pytest.raises(StrengthError, match=r"at most (3\.28e\+04|1e\+12|100) "):
+        checked(dtype, Edit(key, 0, sign * largest * 1.001, operation))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_changes_of_all_edits_of_a_request_count_together(dtype):
+    half = 0.6 * (2**15 if dtype == "float16" else 1e12) / 4e10
+    edits = Edit("long", 0, half), Edit("long", 3, -half)
+    for edit in edits:
+        checked(dtype, edit)
+    with pytest.raises(StrengthError, match="sum of"):
+        checked(dtype, *edits)
+
+
+def test_clamps_in_wide_types_are_never_too_large():
+    """The vector's length does not count, and coefficients end at 1e8."""
+    checked("float32", Edit("long", 0, 1e8, "clamp"))

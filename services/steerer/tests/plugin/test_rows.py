@@ -27,14 +27,13 @@ def assign(rows: RowTable, **chunks: tuple[int, int]) -> list[int]:
     return rows.assign(list(chunks), starts, np.array([begin for begin, _ in chunks.values()])).tolist()
 
 
-def test_a_prompt_is_steered_at_its_last_position_only():
+def test_prompts_are_steered_at_their_last_position_and_every_decoded_token():
     assert assign(table(a=3, b=1), a=(0, 4), b=(0, 2)) == [*[1 + PLAIN] * 3, 1, 2 + PLAIN, 2]
-
-
-def test_decoding_steers_every_token_of_steered_requests():
     rows = table(a=3, b=1)
     assign(rows, a=(0, 4), b=(0, 2))
     assert assign(rows, b=(2, 1), x=(9, 1), a=(4, 1)) == [2, 0, 1]
+    rows = table(a=0, b=5)
+    assert assign(rows, b=(5, 1), x=(0, 3), a=(0, 2)) == [2, 0, 0, 0, 1, 1]
 
 
 def test_chunks_of_a_prompt_are_steered_in_the_chunk_that_holds_the_position():
@@ -44,21 +43,13 @@ def test_chunks_of_a_prompt_are_steered_in_the_chunk_that_holds_the_position():
     assert rows.account(1) == (0, 0)
 
 
-def test_prompts_and_decodes_mix_in_one_batch():
-    rows = table(a=0, b=5)
-    assert assign(rows, b=(5, 1), x=(0, 3), a=(0, 2)) == [2, 0, 0, 0, 1, 1]
-
-
-def test_positions_of_a_preempted_request_are_counted_as_repeated():
+def test_positions_that_are_repeated_or_skipped_are_counted():
     rows = table(a=2)
     for chunk in ((0, 3), (3, 1), (4, 1)):
         assign(rows, a=chunk)
     assert rows.admit("a", wire(1, 2, [[0, 1, ADD, 0.5]])) is None
     assert assign(rows, a=(0, 6)) == [*[1 + PLAIN] * 2, *[1 + TWIN] * 3, 1]  # the twin steers alike and counts apart
     assert rows.account(1) == (3, 0)
-
-
-def test_positions_taken_from_a_cache_are_counted_as_skipped():
     rows = table(a=0)
     assert assign(rows, a=(4, 2)) == [1, 1]
     assert rows.account(1) == (0, 4)

@@ -22,7 +22,7 @@ def start(owner_id: int) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", WATCHING], env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_an_engine_process_ends_when_its_owner_is_killed():
+def test_an_engine_process_ends_with_its_owner():
     owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     engine = start(owner.pid)
     assert engine.stdout is not None and engine.stdout.readline() == "watching\n"
@@ -30,9 +30,6 @@ def test_an_engine_process_ends_when_its_owner_is_killed():
     owner.kill()  # stays a zombie until it is waited for, which must be enough
     assert engine.wait(timeout=PATIENCE_S) == 1
     owner.wait()
-
-
-def test_an_engine_process_whose_owner_is_gone_ends_at_once():
     owner = subprocess.Popen([sys.executable, "-c", ""])
     owner.wait()
     assert start(owner.pid).wait(timeout=PATIENCE_S) == 1

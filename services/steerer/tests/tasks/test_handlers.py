@@ -61,11 +61,9 @@ def direction(name: str, vector: np.ndarray | None) -> dict[str, Any]:
     return {"direction_id": name, "vector": vector.tolist(), "raw_norm": 1.0}
 
 
-def run(host: Any, artifacts: Artifacts, handler: Any, **task: Any) -> tuple[Task, TaskIO]:
+def run(host: Any, artifacts: Artifacts, handler: Any, **task: Any) -> None:
     made = Task(**task)
-    io = TaskIO(made, artifacts)
-    handler(host, made, io)
-    return made, io
+    handler(host, made, TaskIO(made, artifacts))
 
 
 def generate_task(tiny_model: Path, **changes: Any) -> dict[str, Any]:
@@ -297,11 +295,21 @@ def test_continuations_start_from_the_first_half(host, tiny_model, artifacts):
     assert all(p and OPENINGS[i % 2].startswith(p[:4]) for i, p in enumerate(texts.column("prompt").to_pylist()))
 
 
-def test_wrong_parameters_are_all_named(host, tiny_model, artifacts):
-    with pytest.raises(ConfigError, match=r"max_tokens: .*; strength: .*"):
-        run(
-            host,
-            artifacts,
-            tasks.generate,
-            **generate_task(tiny_model, params={"max_tokens": 0, "strength": 1}),
-        )
+def test_a_sampled_text_is_the_same_alone_and_among_others(host, tiny_model, artifacts):
+    """One strength and opening alone, and the same in a batch with other strengths, openings and directions."""
+    artifacts.write_table("few", artifacts.read_table("prompts").slice(1, 1))
+
+    def texts(prompts: str, key: str, **changes: Any) -> dict[tuple[str, str, float, int], list[int]]:
+        inputs = {"prompts": prompts, "calibration": "calibration", "directions/x": "a1"}
+        outputs = {"texts/x": f"texts.{key}", "fluency/x": f"fluency.{key}"}
+        params = {"strengths": [0.5], "temperature": 0.9, "num_samples": 2, "seed": 11, **changes}
+        run(host, artifacts, tasks.generate, **generate_task(tiny_model, inputs=inputs, outputs=outputs, params=params))
+        table = artifacts.read_table(f"texts.{key}").to_pylist()
+        return {(r["direction_key"], r["prompt_id"], r["strength"], r["sample"]): r["token_ids"] for r in table}
+
+    alone = texts("few", "alone")
+    crowd = texts("prompts", "crowd", direction_ids="all", strengths=[0.1, 0.5, 1.0])
+    assert len(alone) == 2 and len(crowd) == 2 * 3 * 3 * 2
+    assert {key: crowd[key] for key in alone} == alone
+    assert len({tuple(ids) for ids in alone.values()}) == 2  # samples differ
+    assert texts("few", "reseeded", seed=12) != alone

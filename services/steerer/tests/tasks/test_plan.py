@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from poolbench.contracts.tables import CALIBRATION, TEXTS, directions_schema, table_from_rows, vector_column
+from poolbench.contracts.tables import CALIBRATION, SAMPLES, TEXTS, directions_schema, table_from_rows, vector_column
 from poolbench.errors import InputError, LayerError
 from poolbench_steerer.tasks.handlers import text_row, texts_table
 from poolbench_steerer.tasks.plan import (
@@ -13,6 +13,7 @@ from poolbench_steerer.tasks.plan import (
     choose_directions,
     choose_passages,
     first_half,
+    plan_draws,
     plan_texts,
     plan_unsteered,
     residual_norm,
@@ -29,15 +30,12 @@ def directions(*rows: tuple[str, list[float] | None]) -> pa.Table:
     return columns.set_column(1, "vector", vector_column(matrix, np.array([v is not None for _, v in rows])))
 
 
-def test_only_wanted_directions_are_taken_and_null_ones_named():
+def test_only_wanted_directions_are_taken_and_absent_ones_are_an_error():
     table = directions(("C1", [1.0, 0.0]), ("C2", None), ("C3", [0.0, 1.0]))
     usable, skipped = choose_directions("causation", table, ("C1", "C2"))
     assert [(direction.key, direction.vector.tolist()) for direction in usable] == [("causation/C1", [1.0, 0.0])]
     assert skipped == {"C2": "collapsed"}
     assert len(choose_directions("causation", table, "all")[0]) == 2
-
-
-def test_an_absent_direction_is_an_error():
     with pytest.raises(InputError, match="has no C9; it has C1"):
         choose_directions("x", directions(("C1", [1.0, 0.0])), ("C9",))
 
@@ -92,14 +90,33 @@ def test_first_half(length, limit, expected):
     assert len(first_half(range(length), limit)) == expected
 
 
-def test_a_text_row_fills_the_schema():
-    plan = plan_unsteered(PROMPTS, None)[0]
-    table = texts_table([text_row(plan, "upon a time", [8, 9, 9, 9, 9], None)])
-    assert table.schema.equals(TEXTS)
-    row = table.to_pylist()[0]
-    assert (row["num_tokens"], row["vector_hash"], row["positions_expected"], row["layer"]) == (
-        5,
-        None,
-        0,
-        None,
-    )
+def test_greedy_texts_have_one_sample_no_draws_and_their_old_ids() -> None:
+    assert plan_draws(["p0"], temperature=0.0, num_samples=1, seed=3) is None
+    plan = plan_texts(PROMPTS, [Direction("d", np.ones(2))], [0.5], 3, 20.0)
+    assert [text.draw for text in plan] == [None, None]
+    assert texts_table([text_row(plan[0], "a", [1], None)]).schema.equals(TEXTS)
+    with pytest.raises(InputError, match="num_samples is 2 at temperature 0"):
+        plan_draws(["p0"], temperature=0.0, num_samples=2, seed=0)
+
+
+def test_a_seed_depends_on_task_seed_prompt_and_sample_and_on_nothing_else() -> None:
+    draws = plan_draws(["p0", "p1"], temperature=0.7, num_samples=3, seed=1)
+    assert draws is not None
+    seeds = {(name, draw.sample): draw.seed for name, own in draws.items() for draw in own}
+    assert len(set(seeds.values())) == 6
+    alone = plan_draws(["p1"], temperature=0.9, num_samples=1, seed=1)
+    assert alone is not None and alone["p1"][0].seed == seeds["p1", 0]
+    other = plan_draws(["p1"], temperature=0.7, num_samples=1, seed=2)
+    assert other is not None and other["p1"][0].seed != seeds["p1", 0]
+
+
+def test_every_sample_is_a_text_of_its_own_with_its_seed_in_the_table() -> None:
+    draws = plan_draws(["p0", "p1"], temperature=0.7, num_samples=2, seed=1)
+    plan = plan_texts(PROMPTS, [Direction("d", np.ones(2))], [0.1, 0.5], 3, 20.0, draws)
+    assert len({text.text_id for text in plan}) == len(plan) == 8
+    by_strength = {text.strength: text.draw for text in plan if text.prompt.prompt_id == "p0"}
+    assert by_strength[0.1] == by_strength[0.5]  # strengths are compared on the same random numbers
+    table = texts_table([text_row(text, "a", [1], None) for text in plan])
+    assert table.schema.names == [*TEXTS.names, *SAMPLES.names]
+    assert table["sample"].to_pylist() == [0, 1] * 4
+    assert len(plan_unsteered(PROMPTS, 3, draws)) == 4

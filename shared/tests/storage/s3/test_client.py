@@ -89,10 +89,6 @@ def test_what_will_not_pass_is_raised_at_once(error: Exception, time: Time) -> N
     assert time.pauses == []
 
 
-def test_a_conflict_of_conditional_writes_is_tried_again(time: Time) -> None:
-    assert retried(failing(answer(409, "Conflict")), 60.0, conditional=True) == "sent"
-
-
 def test_pauses_have_full_jitter_and_end_with_the_deadline(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds double from .05 s to 5 s; a pause is drawn uniformly from 0 to its bound."""
     drawn: list[tuple[float, float]] = []
@@ -109,12 +105,13 @@ def test_pauses_have_full_jitter_and_end_with_the_deadline(time: Time, monkeypat
     assert time.now_s <= 30.0 < time.now_s + 5.0
 
 
-def test_a_server_that_asks_for_time_gets_it(time: Time) -> None:
+def test_a_server_that_asks_for_time_gets_it_and_a_conflict_is_tried_again(time: Time) -> None:
     retried(failing(answer(503, "SlowDown", {"retry-after": "7"})), 60.0)
     assert time.pauses == [7.0]
     with pytest.raises(S3Error):
         retried(failing(answer(503, "SlowDown", {"retry-after": "700"})), 60.0)
     retried(failing(answer(503, "SlowDown", {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"})), 60.0)
+    assert retried(failing(answer(409, "Conflict")), 60.0, conditional=True) == "sent"
 
 
 def test_the_methods_of_minio_that_are_replaced_are_as_they_were() -> None:

@@ -40,6 +40,11 @@ def test_every_prefix_is_final_and_the_end_is_the_text():
     seen = released(text)
     assert seen[-1] == text
     assert all(text.startswith(part) and "�" not in part for part in seen)
+    stream = TextStream(decode)
+    stream.push([0x61, 0xF0, 0x9F])
+    assert stream.text == "a"
+    stream.finish()
+    assert stream.text == "a�"
 
 
 @pytest.mark.parametrize(
@@ -60,19 +65,11 @@ def test_a_stop_string_ends_the_text_and_never_shows(text, stops, expected):
     assert all(expected.startswith(part) for part in seen)
 
 
-def test_bytes_that_are_no_character_are_released_at_the_end():
-    stream = TextStream(decode)
-    stream.push([0x61, 0xF0, 0x9F])
-    assert stream.text == "a"
-    stream.finish()
-    assert stream.text == "a�"
-
-
 def writer(choice: Choice, parts: list[Part], stops: Sequence[str] = ()) -> _Writer:
     return _Writer(choice, TextStream(decode, stops), parts.append)
 
 
-def test_a_second_engine_goes_on_where_the_first_died():
+def test_a_second_engine_goes_on_where_the_first_died_or_breaks_the_stream():
     choice, parts = Choice(0, (1,), 0), []
     first = writer(choice, parts)
     for token in bytes_of("The riv"):
@@ -84,9 +81,6 @@ def test_a_second_engine_goes_on_where_the_first_died():
     assert "".join(part.text for part in parts) == "The river"
     assert [token for part in parts for token in part.token_ids] == bytes_of("The river")
     assert (parts[-1].finish_reason, choice.done) == ("length", True)
-
-
-def test_a_second_engine_that_says_something_else_breaks_the_stream():
     choice, parts = Choice(3, (1,), 0), []
     writer(choice, parts).take(Piece(tuple(bytes_of("The riv")), None, None))
     with pytest.raises(StreamBrokenError, match="after 7 tokens of choice 3"):
@@ -97,6 +91,7 @@ def test_a_second_engine_that_says_something_else_breaks_the_stream():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"prompt": None}, "prompt"),
         ({"prompt": [5, True]}, "prompt.ids.1\n.*valid integer"),
         ({"prompt": [[5], [2**70]]}, "less than 2147483648"),
         ({"colour": 1}, "Extra inputs"),
@@ -141,12 +136,15 @@ def test_an_answer_holds_no_more_log_probabilities_than_the_service_keeps():
         check_logprobs(wide, [(5,) * 2048] * 64)
 
 
-def test_choices_stand_in_the_order_of_the_api():
+def test_choices_stand_in_the_order_of_the_api_with_seeds_below_the_largest():
     body = CompletionBody(prompt=["a", "b"], n=2)
     choices = plan_choices(body, [(1,), (2,)], seed=10)
     assert [(c.index, c.prompt_ids, c.seed) for c in choices] == [
         (0, (1,), 10), (1, (1,), 11), (2, (2,), 10), (3, (2,), 11),
     ]  # fmt: skip
+    # vLLM's second model runner keeps them as int64, and its engine ends at a larger one.
+    body = CompletionBody(prompt="x", n=3, seed=2**63 - 2)
+    assert [choice.seed for choice in plan_choices(body, [(1,)], body.seed)] == [2**63 - 2, 2**63 - 1, 0]
 
 
 class Letters:
@@ -195,9 +193,3 @@ def test_chunks_are_events():
 )
 def test_errors_have_the_shape_of_the_api(status, kind):
     assert openai_error(status, "c", "m") == {"error": {"message": "m", "type": kind, "param": None, "code": "c"}}
-
-
-def test_seeds_of_samples_stay_below_the_largest():
-    """vLLM's second model runner keeps them as int64, and its engine ends at a larger one."""
-    body = CompletionBody(prompt="x", n=3, seed=2**63 - 2)
-    assert [choice.seed for choice in plan_choices(body, [(1,)], body.seed)] == [2**63 - 2, 2**63 - 1, 0]

@@ -1,4 +1,4 @@
-"""Receipts: counts that prove a steering, and counts that do not."""
+"""Specifications, cache salts, and receipts: counts that prove a steering, and counts that do not."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -6,17 +6,87 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from poolbench.errors import ReceiptError
+from poolbench.errors import InputError, ReceiptError
 from poolbench_steerer.errors import NoEffectError
 from poolbench_steerer.plugin.receipts import LayerCount, RowCount, check, counts_of
-from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 
 BASE = Steering((Edit("aa", 2, 1.5),))
 
 
+def test_the_cache_salt_changes_with_any_difference():
+    others = [
+        Steering((Edit("bb", 2, 1.5),)),
+        Steering((Edit("aa", 3, 1.5),)),
+        Steering((Edit("aa", 2, 1.5000000000000002),)),
+        Steering((Edit("aa", 2, -1.5),)),
+        Steering((Edit("aa", 2, 1.5),), "all"),
+        Steering((Edit("aa", 2, 1.5), Edit("aa", 3, 1.5))),
+    ]
+    salts = {steering.cache_salt(10) for steering in [BASE, *others]}
+    assert len(salts) == 7
+    assert Steering((Edit("aa", 2, 1.5),)).cache_salt(10) == BASE.cache_salt(10)
+    a, b = Edit("aa", 2, 1.0), Edit("bb", 4, 2.0)
+    assert Steering((a, b)).cache_salt(10) == Steering((b, a)).cache_salt(10)
+    # The steered answer of one request may be the unsteered prompt of the next.
+    assert BASE.cache_salt(10) != BASE.cache_salt(14)
+    fixed = Steering((Edit("aa", 2, 1.5),), 4)
+    assert fixed.cache_salt(10) == fixed.cache_salt(14)
+    operations = [Steering((Edit("aa", 2, 1.5, operation),)) for operation in OPERATION_CODES]
+    a, b = Edit("aa", 2, 1.0, "clamp"), Edit("bb", 2, 1.0, "clamp")
+    salts = {steering.cache_salt(10) for steering in [*operations, Steering((a, b)), Steering((b, a))]}
+    assert len(salts) == 6
+
+
+@pytest.mark.parametrize(
+    ("positions", "first", "count", "reads_cache"),
+    [
+        ("generated", 9, 5, True),
+        ("all", 0, 14, False),
+        ("prompt", 0, 10, False),
+        (0, 0, 14, False),
+        (8, 8, 6, False),
+        (9, 9, 5, True),
+        (12, 12, 2, True),
+        (20, 20, 0, True),
+    ],
+)
+def test_positions_of_ten_prompt_and_five_new_tokens(positions, first, count, reads_cache):
+    steering = Steering((Edit("aa", 2, 1.5),), positions)
+    assert steering.first_position(10) == first
+    assert steering.num_positions(10, 5) == count
+    assert steering.steers_prompt(10) is not reads_cache
+
+
+def test_edits_at_one_layer_act_in_stages():
+    erase, clamp = Edit("aa", 1, 1.0, "erase"), Edit("bb", 1, 0.0, "clamp")
+    plain, kept = Edit("cc", 1, 2.0), Edit("dd", 1, 2.0, "add_preserving_norm")
+    other = Edit("ee", 0, 0.0, "erase")
+    steering = Steering((erase, clamp, kept, plain, other))
+    assert steering.applied == (other, kept, plain, clamp, erase)
+    assert steering.live_by_layer == {1: (kept, plain, clamp, erase)}  # erasing with coefficient 0 is nothing
+    assert steering.max_edits_per_layer == 4
+    wire = steering.wire(3, dict.fromkeys(("aa", "bb", "cc", "dd", "ee"), 7), 10)
+    assert wire["edits"] == [[1, 7, 2, 2.0], [1, 7, 1, 2.0], [1, 7, 3, 0.0], [1, 7, 4, 1.0]]
+    assert (wire["row"], wire["start"], wire["stop"]) == (3, 9, None)
+
+
+def test_impossible_specifications_are_refused():
+    with pytest.raises(InputError, match="once per layer and operation"):
+        Steering((Edit("aa", 2, 1.0), Edit("aa", 2, 2.0)))
+    with pytest.raises(InputError, match="one or more edits"):
+        Steering(())
+    with pytest.raises(InputError, match="known: add, add_preserving_norm, clamp, erase"):
+        Edit("aa", 0, 1.0, "rotate")
+    for positions in (-1, "answer", True, 1.5):
+        with pytest.raises(InputError, match="positions must be generated, all, prompt or a number"):
+            Steering((Edit("aa", 2, 1.0),), positions)
+    for absurd in (float("nan"), float("inf"), -1e9):
+        with pytest.raises(InputError, match="finite and at most 1e\\+08"):
+            Edit("aa", 0, absurd)
+
+
 GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0)
-
-
 CLAMPED = Steering((Edit("aa", 2, 1.5, "clamp"),))
 
 
@@ -26,7 +96,7 @@ def layers(**counts: object) -> dict:
     return {"layers": {layer: LayerCount(value) if isinstance(value, int) else value for layer, value in made.items()}}
 
 
-def test_a_right_count_makes_a_receipt():
+def test_a_right_count_makes_a_receipt_and_a_coefficient_of_zero_changes_nothing():
     receipt = check(BASE, GOOD, num_prompt_tokens=10, num_new_tokens=7)
     assert (receipt.positions_changed, receipt.positions_expected) == (7, 7)
     assert (receipt.vector_ids, receipt.layers, receipt.alphas) == (("aa",), (2,), (1.5,))
@@ -35,6 +105,12 @@ def test_a_right_count_makes_a_receipt():
         "vector_id": "aa", "layer": 2, "alpha": 1.5, "operation": "add",
         "positions_changed": 7, "positions_applied": 7, "positions_expected": 7,
     }  # fmt: skip
+    zero = Steering((Edit("aa", 2, 0.0),))
+    receipt = check(zero, dataclasses.replace(GOOD, layers={}), 10, 7)
+    assert receipt.positions_expected == 0
+    assert receipt.to_json()["edits"][0]["positions_expected"] == 0
+    with pytest.raises(ReceiptError):
+        check(zero, GOOD, 10, 7)
 
 
 def test_repeated_positions_count_once_and_must_be_steered_too():
@@ -44,15 +120,6 @@ def test_repeated_positions_count_once_and_must_be_steered_too():
         check(BASE, dataclasses.replace(count, **layers(l2=LayerCount(7, 3))), 10, 7)
     with pytest.raises(ReceiptError):
         check(BASE, dataclasses.replace(count, **layers(l2=LayerCount(8, 3))), 10, 7)
-
-
-def test_a_coefficient_of_zero_must_change_nothing():
-    zero = Steering((Edit("aa", 2, 0.0),))
-    receipt = check(zero, dataclasses.replace(GOOD, layers={}), 10, 7)
-    assert receipt.positions_expected == 0
-    assert receipt.to_json()["edits"][0]["positions_expected"] == 0
-    with pytest.raises(ReceiptError):
-        check(zero, GOOD, 10, 7)
 
 
 def test_a_projection_may_find_its_target_reached_but_must_have_met_every_position():

@@ -1,33 +1,28 @@
-"""``POST /embed``: rows of failure, ids, annotations, batches and padding, JSON and Arrow, clear refusals."""
+"""``POST /embed``, and encoders as modules of sentence-transformers, which are saved and loaded again."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from services.extractor.tests.conftest import WORDS
+from services.extractor.tests.test_encoder import annotate
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
 from poolbench.contracts.wire import ARROW_STREAM
+from poolbench.errors import ConfigError
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench_extractor.core import extract
 from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.encode import PassageTexts
+from poolbench_extractor.encoder import PoolingEncoder
 from poolbench_extractor.models.decoder import Decoder
-
-NOTE = {
-    "word_start": [0, 4],
-    "word_end": [3, 7],
-    "upos": ["DET", "NOUN"],
-    "dep": ["det", "root"],
-    "head": [1, 1],
-    "lemma": ["one", "two"],
-    "entity": ["", ""],
-    "sentence": [0, 0],
-    "clause": [0, 0],
-    "keyword": [True, False],
-}
 
 
 def ask(client: TestClient, body: dict[str, Any]) -> dict[str, Any]:
@@ -64,18 +59,6 @@ def test_json_and_arrow_carry_the_same(client: TestClient, body: dict[str, Any])
     assert notes["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("change", [{"batch_size": 1}, {"batch_size": 2}, {"padding_side": "left"}])
-@pytest.mark.parametrize("strategy", ["A1_mean", "A2_max", "A7_random", "S1_attention"])
-def test_batches_padding_and_order_change_nothing(
-    client: TestClient, body: dict[str, Any], change: dict[str, Any], strategy: str
-) -> None:
-    body = {**body, "strategy": strategy}
-    usual = np.asarray(ask(client, body)["vectors"])
-    np.testing.assert_allclose(ask(client, {**body, **change})["vectors"], usual, rtol=1e-5, atol=1e-6)
-    turned = ask(client, {**body, "texts": body["texts"][::-1]})["vectors"]
-    np.testing.assert_allclose(turned[::-1], usual, rtol=1e-5, atol=1e-6)
-
-
 def test_ids_name_texts_for_strategies_that_draw(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
     ids = [f"p{index}" for index in range(len(body["texts"]))]
     pooled = extract(llama, PassageTexts(ids, body["texts"]), {1: [Request.of("A7_random")]})["A7_random/1"]
@@ -86,7 +69,7 @@ def test_ids_name_texts_for_strategies_that_draw(client: TestClient, body: dict[
 
 def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
     texts = ["one two", "two one"]
-    rows = [{"passage_id": "0", **NOTE}, {"passage_id": "1", **NOTE}]
+    rows = [{"passage_id": "0", **WORDS}, {"passage_id": "1", **WORDS}]
     words = words_by_passage(table_from_rows(rows, ANNOTATIONS))
     wanted = {1: [Request.of("L1_pos_filtered")]}
     direct = extract(llama, PassageTexts(["0", "1"], texts, words), wanted)["L1_pos_filtered/1"]
@@ -99,12 +82,20 @@ def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: d
     ("change", "status", "expected"),
     [
         ({"strategy": "L1_pos_filtered"}, 400, "POST /pooler/annotate"),
-        ({"strategy": "L1_pos_filtered", "annotations": [NOTE]}, 400, "1 entries for 5 texts"),
+        ({"strategy": "L1_pos_filtered", "annotations": [WORDS]}, 400, "1 entries for 5 texts"),
         ({"strategy": "L1_pos_filtered", "annotations": [{}] * 5}, 422, "annotations.0.word_start: Field required"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [1]}] * 5}, 400, "differ in length"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": ["x", 1]}] * 5}, 422, "annotations.0.head.0"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [0, 2]}] * 5}, 400, "from 0 to 1"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "word_end": [3, 2**70]}] * 5}, 422, "word_end.1"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "head": [1]}] * 5}, 400, "differ in length"),
+        (
+            {"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "head": ["x", 1]}] * 5},
+            422,
+            "annotations.0.head.0",
+        ),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "head": [0, 2]}] * 5}, 400, "from 0 to 1"),
+        (
+            {"strategy": "L1_pos_filtered", "annotations": [{**WORDS, "word_end": [3, 2**70]}] * 5},
+            422,
+            "word_end.1",
+        ),
         ({"strategy": "S4_sif"}, 400, "train passages of all concepts"),
         ({"ids": ["a", "a", "b", "c", "d"]}, 400, "stands for two texts"),
         ({"layer": 4}, 400, "blocks 0..3"),
@@ -118,3 +109,40 @@ def test_refusals_say_what_to_do(
         answer = client.post("/embed", json={**body, **change}, headers=headers)
         assert answer.status_code == status, answer.text
         assert expected in answer.json()["error"]["message"]
+
+
+def test_a_saved_encoder_gives_the_same_vectors(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
+    """Also through the library's own class, which asks whether the code of the module is trusted."""
+    prompts = {"query": "It says: "}
+    encoder = PoolingEncoder(str(saved_llama), "W2_last_k", 2, params={"k": 3}, prompts=prompts, max_seq_length=20)
+    vectors = encoder.encode(texts, prompt_name="query")
+    encoder.save(str(tmp_path / "saved"))
+    assert sum(file.stat().st_size for file in (tmp_path / "saved").rglob("*")) < 100_000  # no weights
+    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
+    np.testing.assert_array_equal(again.encode(texts, prompt_name="query"), vectors)
+    assert again.max_seq_length == 20
+    for card in (encoder.model_card_data, again.model_card_data):
+        assert card.base_model_revision == again[0].decoder.revision
+        assert str(card.model_name).startswith("poolbench/") and str(card.model_name).endswith("-W2_last_k-2")
+
+
+def test_what_a_saved_encoder_needs_is_checked(
+    llama: Decoder, saved_llama: Path, texts: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="not loaded by name"):
+        PoolingEncoder(llama).save(str(tmp_path / "of a decoder"))
+    with pytest.raises(ConfigError, match="annotations, which are not saved"):
+        PoolingEncoder(str(saved_llama), "L1_pos_filtered", annotate=annotate).save(str(tmp_path / "annotated"))
+    copy = shutil.copytree(saved_llama, tmp_path / "model")
+    PoolingEncoder(str(copy)).save(str(tmp_path / "saved"))
+    weights = load_file(copy / "model.safetensors")
+    save_file({name: tensor * 2 for name, tensor in weights.items()}, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ConfigError, match="other weights than when the encoder was saved"):
+        SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
+
+
+def test_vectors_are_cut_and_quantized_as_the_library_does(saved_llama: Path, texts: list[str]) -> None:
+    encoder = PoolingEncoder(str(saved_llama))
+    whole = encoder.encode(texts)
+    np.testing.assert_array_equal(encoder.encode(texts, truncate_dim=8), whole[:, :8])
+    assert encoder.encode(texts, precision="ubinary").dtype == np.uint8

@@ -1,4 +1,4 @@
-"""The steering op by hand, on fused and unfused block outputs."""
+"""The steering op and what is read behind it, by hand, on fused and unfused block outputs."""
 
 import numpy as np
 import pytest
@@ -42,26 +42,33 @@ def test_each_row_gets_its_own_vector_and_the_rest_stays():
     assert steer(hidden) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [4.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     assert steer(hidden, layer=1)[:2] == [[4.0, 0.0], [1.0, 1.0]]
     assert state.changed_LR.tolist() == [[0, 1, 0, 0, 0, 1] + 6 * [0]] * 2
-
-
-def test_a_batch_axis_of_one_makes_no_difference():
     state = make_state()
     state.begin_batch(np.array([1, 0]))
     assert steer(torch.ones(1, 3, 2)) == [[[4.0, 1.0], [1.0, 1.0], [1.0, 1.0]]]
 
 
-def test_nan_is_no_change():
+def test_what_is_not_finite_is_no_change_and_meets_no_position():
     state = make_state()
     state.begin_batch(np.array([1]))
     steer(torch.full((3, 2), float("nan")))
     assert state.changed_LR.sum() == 0
+    state = make_state()
+    state.admit("d", wire(3, [[0, 1, CLAMP, 3.0]]))
+    state.begin_batch(np.array([3, 3]))
+    steer(torch.tensor([[float("inf"), 4.0], [float("nan"), 1.0]]))
+    assert state.applied_LR.sum() == 0
 
 
-def test_an_addition_counts_the_positions_that_it_met_even_where_rounding_loses_it():
+def test_a_position_that_was_met_counts_even_where_rounding_loses_its_addition():
     state = make_state()
     state.begin_batch(np.array([1, 1]))
     steer(torch.tensor([[1e9, 0.0], [1.0, 0.0]]))
     assert (int(state.changed_LR[0, 1]), int(state.applied_LR[0, 1])) == (1, 2)
+    state = make_state()
+    state.admit("c", wire(3, [[0, 1, ADD, 1e-46]]))
+    state.begin_batch(np.array([3]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
+    assert (state.applied_LR[0, 3].item(), state.changed_LR[0, 3].item()) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +108,6 @@ def test_a_broken_state_that_counts_for_no_request_stays_broken():
     steer(hidden, layer=1)
     assert hidden[0].isnan().any()
     assert not state.broken_LR.any()
-
-
-def test_a_coefficient_that_float32_cannot_hold_meets_its_positions_and_changes_none():
-    state = make_state()
-    state.admit("c", wire(3, [[0, 1, ADD, 1e-46]]))
-    state.begin_batch(np.array([3]))
-    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
-    assert (state.applied_LR[0, 3].item(), state.changed_LR[0, 3].item()) == (1, 0)
 
 
 def test_float16_states_break_where_the_type_ends():
@@ -168,14 +167,6 @@ def test_an_empty_slot_meets_no_position(edits):
     assert state.applied_LR.sum() == 0
 
 
-def test_a_result_that_is_not_finite_meets_no_position():
-    state = make_state()
-    state.admit("d", wire(3, [[0, 1, CLAMP, 3.0]]))
-    state.begin_batch(np.array([3, 3]))
-    steer(torch.tensor([[float("inf"), 4.0], [float("nan"), 1.0]]))
-    assert state.applied_LR.sum() == 0
-
-
 @pytest.mark.parametrize("operation", [PRESERVING, CLAMP, ERASE])
 def test_half_precision_halves_are_summed_before_they_are_projected(operation):
     """One half alone has another projection and another norm than the stream."""
@@ -227,18 +218,6 @@ def test_a_token_does_not_depend_on_its_neighbours():
         assert torch.equal(alone[0], together[token])
 
 
-def test_a_tensor_parallel_pair_of_workers_steers_the_stream_once():
-    """Each worker holds the whole stream after a block: both change it alike, and neither adds to the other's."""
-    streams, counts = [], []
-    for _ in range(2):
-        state = make_state()
-        state.begin_batch(np.array([1, 0]))
-        streams.append(steer(torch.ones(2, 2)))
-        counts.append(state.changed_LR.tolist())
-    assert streams == [[[4.0, 1.0], [1.0, 1.0]]] * 2
-    assert counts[0] == counts[1]
-
-
 class Fused(torch.nn.Module):
     """A block that returns (output, residual)."""
 
@@ -283,3 +262,59 @@ def test_blocks_are_found_by_number():
     assert decoder_blocks(model, 3) == list(model.layers)
     with pytest.raises(RuntimeError, match="found: none"):
         decoder_blocks(model, 4)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_direction_is_read_behind_the_edits_of_its_layer(fused):
+    """Scores by hand: vector 2 is (0, 2), and (3, 0) is added to the stream at layer 0."""
+    state = SteeringState(
+        num_layers=2, width=2, num_slots=2, num_rows=SHIFT, num_tokens=8, device=torch.device("cpu"), window=16
+    )
+    state.table_SD.copy_(VECTORS)
+    bind(state)
+    state.admit("a", wire(1, [[0, 1, ADD, 3.0]]) | {"readings": [[1, 2], [0, 1]], "read_from": 5})
+    state.admit("b", wire(2, []))
+    rows = np.array([1, 2, 1 + SHIFT, 1 + 2 * SHIFT])
+    for position in (4, 5, 6):
+        state.rows.positions = np.array([position, position, 7, 8])
+        state.begin_batch(rows)
+        hidden = torch.full((5, 2), float(position))
+        residual = torch.full((5, 2), 2.0) if fused else None
+        steer(hidden, 0, residual)
+        steer(hidden, 1, residual)
+    state.keep_scores()
+    more = 2.0 if fused else 0.0
+    scores = state.readings.scores(1, 4, 9, 2)
+    assert np.isnan(scores[0]).all()  # not requested
+    expected = [[5 + more, 8 + more], [6 + more, 9 + more], [6 + more, 9 + more], [6 + more, 6 + more]]
+    assert scores[1:].tolist() == expected
+    assert state.scores_TK.isnan().all()
+    state.admit("c", wire(1, []))
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
+    assert state.scores_TK.isnan().all() and not state.readings_LKR.any()
+
+
+def test_padding_and_refilled_slots_of_the_next_batch():
+    state = make_state()
+    state.begin_batch(np.array([1, 1, 1, 1]))
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(4, 2)) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+    assert state.token_rows_T[:4].tolist() == [1, 0, 0, 0]
+    state = make_state()
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(1, 2)) == [[4.0, 1.0]]
+    state.fill([1], torch.tensor([[0.0, 1.0]]))
+    state.begin_batch(np.array([1]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 4.0]]
+
+
+def test_a_row_taken_over_counts_and_steers_afresh_in_the_same_batch():
+    state = make_state()
+    state.begin_batch(np.array([1, 1]))
+    steer(torch.ones(2, 2))
+    state.rows.release(["a"])
+    state.admit("c", wire(1, [[0, 2, ADD, 1.0]]))
+    state.begin_batch(np.array([1, 1]))
+    assert steer(torch.ones(2, 2)) == [[1.0, 3.0], [1.0, 3.0]]
+    assert state.changed_LR[:, 1].tolist() == [2, 0]
