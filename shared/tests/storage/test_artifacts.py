@@ -16,6 +16,7 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.errors import DamagedError, IntegrityError, NotFoundError, StoreError
 from poolbench.storage import Artifacts, Manifest, folder
+from poolbench.storage.artifacts import seal, table_from_bytes, table_to_bytes, unseal
 from poolbench.storage.damage import set_aside_if_damaged
 from poolbench.storage.folder import FolderStore
 
@@ -90,6 +91,55 @@ def test_an_edited_manifest_is_noticed(artifacts: Artifacts, change: dict[str, A
     place.write_text(json.dumps(json.loads(place.read_bytes()) | change))
     with pytest.raises(DamagedError, match="manifest is damaged"):
         artifacts.read(KEY, "a")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"schema_version": 1}, "its manifest has version 1"),
+        ({"schema_version": 99}, "its manifest has version 99"),
+        ({"key": "a.1"}, "manifest is damaged"),
+        ({"key": "z.1"}, "manifest is damaged"),
+        ({"files": {"a": {"path": "artifacts/other/a", "num_bytes": 7, "sha256": "0" * 64}}}, "manifest is damaged"),
+    ],
+)
+def test_a_manifest_whose_checksum_is_right_may_be_of_another_artifact(
+    artifacts: Artifacts, change: dict[str, Any], told: str
+) -> None:
+    artifacts.write(KEY, {"a": b"payload"})
+    place = Path(artifacts.store.uri) / f"artifacts/{KEY}/manifest.json"
+    place.write_bytes(seal(json.dumps(unseal(place.read_bytes()) | change)))
+    with pytest.raises(DamagedError, match=told):
+        artifacts.read(KEY, "a")
+
+
+def test_a_sealed_object_says_what_is_wrong_with_its_checksum() -> None:
+    with pytest.raises(ValueError, match="missing"):
+        unseal(b"{}")
+    with pytest.raises(ValueError, match="does not match"):
+        unseal(seal("{}").replace(b"{", b'{"x": 1, ', 1))
+
+
+def test_only_a_large_artifact_is_looked_up_before_it_is_written(
+    artifacts: Artifacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there is not sent again; for a small one the look would be one request in three."""
+    small, large = {"a": b"1"}, {"a": bytes(2 << 20)}
+    first = artifacts.write(KEY, large)
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts.store, "put", lambda path, data, **options: pytest.fail(f"{path} was written"))
+        assert artifacts.write(KEY, large) == first
+    monkeypatch.setattr(artifacts.store, "exists", lambda path: pytest.fail(f"{path} was looked up"))
+    artifacts.write("a.small", small)
+
+
+def test_texts_of_a_table_are_checked() -> None:
+    """Arrow trusts offsets and bytes; a wrong one could end the process."""
+    broken = pa.StringArray.from_buffers(
+        1, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"\xff\xfe")
+    )
+    with pytest.raises(pa.ArrowInvalid):
+        table_from_bytes(table_to_bytes(pa.table({"text": broken})))
 
 
 def test_a_link_a_pipe_or_a_folder_is_no_object(artifacts: Artifacts) -> None:
