@@ -40,7 +40,7 @@ def as_mapping(texts: list[str], share: float = NEAR_DUPLICATE) -> dict[tuple[in
 WORDS = st.lists(st.sampled_from("abc"), max_size=14).map(" ".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(WORDS, max_size=12), st.sampled_from([0.05, 0.2, 0.8]))
 def test_the_pairs_are_those_of_all_comparisons(texts: list[str], share: float) -> None:
     assert as_mapping(texts, share) == compared(texts, share)
