@@ -1,9 +1,11 @@
 """Wait for a state, so that no test depends on the speed of the machine."""
 
 import asyncio
+import subprocess
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -36,3 +38,18 @@ async def until(condition: Callable[[], T], within_s: float = PATIENCE_S) -> T:
         assert time.monotonic() < ends_at, f"the state did not come within {within_s:g} s"
         await asyncio.sleep(_STEP_S)
     return found
+
+
+@contextmanager
+def process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a process whose streams are text, and end it with the block: `Popen` alone would wait for it.
+
+    Args:
+        command: Program and arguments.
+        options: As of `subprocess.Popen`.
+    """
+    with subprocess.Popen(command, text=True, **options) as started:
+        try:
+            yield started
+        finally:
+            started.kill()

@@ -18,10 +18,11 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
+import uvicorn
 from driver.tests.console import conftest as reading
 from driver.tests.console.conftest import SCREENS, check_reading, serving
 from driver.tests.run_folders import assembled
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, process
 
 from poolbench.http.tokens import Tokens
 from poolbench_driver.console.app import Console
@@ -300,11 +301,21 @@ def test_the_runs_of_a_command_line(runs: Path) -> None:
 
 def test_view_serves_until_it_is_interrupted(runs: Path, environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "poolbench_driver.cli", "view", str(runs), "--no-browser"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as viewing:
+    with process(command, env=environment, stdout=subprocess.PIPE) as viewing:
         assert viewing.stdout is not None
         assert httpx.get(f"{viewing.stdout.readline().strip()}api/", timeout=PATIENCE_S).json()["title"] == "Runs"
         viewing.send_signal(signal.SIGINT)
         assert viewing.wait(PATIENCE_S) == 0
+
+
+def test_an_address_is_not_printed_before_it_answers(runs: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser may come before the server accepts: it must wait, and not be refused."""
+
+    def connect(_: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        socket.create_connection(sockets[0].getsockname(), PATIENCE_S).close()
+
+    monkeypatch.setattr(uvicorn.Server, "run", connect)
+    assert cli("view", "--no-browser", "--output", str(runs)).returncode == 0
 
 
 def test_what_cannot_be_viewed_is_said_in_a_line(runs: Path, cli: Any) -> None:

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from tests.pages import REPOSITORY
 from tests.servers.services import TOKEN, serving
 from tests.system.driver.conftest import Command
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, process
 
 import poolbench_driver as pb
 from poolbench.contracts.tables import vector_matrix
@@ -133,7 +133,7 @@ def test_an_interrupt_leaves_what_was_there(embed: Command, tmp_path: Path) -> N
     write_jsonl(tmp_path / "many.jsonl", ["The boats will leave. " * 10 + str(n) for n in range(4_000)])
     call = [sys.executable, "-m", "poolbench_driver.cli", "embed", "--input", "many.jsonl", "--output", "v.npy"]
     command = ["env", "--default-signal=INT", *call]  # a shell's background jobs ignore SIGINT, and children inherit
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+    with process(command, stderr=subprocess.PIPE) as running:
         assert running.stderr is not None
         running.stderr.readline()  # the bar's label: the first request is on its way
         time.sleep(0.5)

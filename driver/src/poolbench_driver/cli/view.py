@@ -39,6 +39,7 @@ def view(
     listener = socket.socket()
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen()  # a browser that comes before uvicorn accepts waits, and is not refused
     except OSError as error:
         raise ConfigError(f"port {port} cannot be used: {error.strerror}; --port 0 takes any free one") from None
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
