@@ -1,5 +1,7 @@
 """D2 and D3 by hand on planted curves, and against loops, scipy and simulations of chance."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -416,7 +418,7 @@ def test_an_opening_that_lacks_one_sample_s_score_is_incomplete() -> None:
     cells = {("C1", p, s): {"x": 0.3} for p in range(5) for s in STRENGTHS}
     steered = tables(cells, samples=2)
     lost = [{**row, "score": None} if row["text_id"] == "C1|0|0.25|1" else row for row in steered.scores.to_pylist()]
-    steered = steered._replace(scores=table_from_rows(lost, SCORES))
+    steered = replace(steered, scores=table_from_rows(lost, SCORES))
     baseline = tables({("unsteered", p, 0.0): {"x": 0.3} for p in range(5)}, samples=2)
     (grid,) = response_grids(steered, baseline, "x").values()
     assert grid.openings == ("p01", "p02", "p03", "p04")

@@ -7,8 +7,8 @@ several noisy figures is too high. So only the first half needs texts at every s
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,14 @@ from poolbench.statuses import Status
 MIN_OPENINGS = 4
 
 
-class SteeredTables(NamedTuple):
-    """Tables TEXTS, SCORES and FLUENCY of some directions."""
+@dataclass(frozen=True, eq=False)
+class SteeredTables:
+    """Tables TEXTS, SCORES and FLUENCY of some directions. Their grids are made once."""
 
     texts: pa.Table
     scores: pa.Table
     fluency: pa.Table
+    _grids: dict[tuple[SteeredTables, str, int], dict[str, ResponseGrid]] = field(default_factory=dict, init=False)
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,12 @@ def response_grids(
     because the figures are paired. `seed` splits the openings. Raise CellError `too_few` if fewer than MIN_OPENINGS
     openings are complete.
     """
+    if (unsteered, scorer, seed) not in steered._grids:
+        steered._grids[unsteered, scorer, seed] = _grids(steered, unsteered, scorer, seed)
+    return steered._grids[unsteered, scorer, seed]
+
+
+def _grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str, seed: int) -> dict[str, ResponseGrid]:
     baseline = {(prompt, 0.0): cells for (_, prompt, _), cells in _cells(unsteered, scorer).items()}
     by_direction: dict[str, dict[tuple[str, float], np.ndarray]] = {}
     for (direction, prompt, strength), cells in _cells(steered, scorer).items():

@@ -1,12 +1,13 @@
 """The steered texts of each strategy with their scores and likelihoods: what D2 and D3 are measured from."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from poolbench.concepts import Concept
 from poolbench.contracts import Row
@@ -19,7 +20,7 @@ from poolbench.statistics.response import SteeredTables
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.contract.source import RowSource, missing, strategy_columns
+from poolbench_driver.contract.source import RECENT_TABLES, RowSource, missing, strategy_columns
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
@@ -79,6 +80,7 @@ class SteeredTexts:
     plan: PoolBenchPlan
     stages: SteeringStages
     source: RowSource
+    _recent: LRUCache[str, SteeredTables] = field(default_factory=lambda: LRUCache(RECENT_TABLES), init=False)
 
     @cached_property
     def rules(self) -> SteeringRules:
@@ -135,9 +137,12 @@ class SteeredTexts:
         )
 
     def _tables(self, keys: Texts, scores: str) -> SteeredTables:
-        return SteeredTables(
-            self.source.required(keys.texts), self.source.required(scores), self.source.required(keys.fluency)
-        )
+        """Return the tables of some texts. Those of the null directions, and unsteered ones, serve all cells."""
+        if scores not in self._recent:
+            self._recent[scores] = SteeredTables(
+                self.source.required(keys.texts), self.source.required(scores), self.source.required(keys.fluency)
+            )
+        return self._recent[scores]
 
     def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
         """Yield measures as rows; `params` has the generation settings that differ, and whether others steered."""
