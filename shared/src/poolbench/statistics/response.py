@@ -28,7 +28,9 @@ class SteeredTables:
     texts: pa.Table
     scores: pa.Table
     fluency: pa.Table
-    _grids: dict[tuple[SteeredTables, str, int], dict[str, ResponseGrid]] = field(default_factory=dict, init=False)
+    _grids: dict[tuple[SteeredTables, str, int], dict[str, ResponseGrid]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from poolbench.statistics.response import SteeredTables
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.contract.source import RECENT_TABLES, RowSource, missing, strategy_columns
+from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
@@ -80,7 +80,7 @@ class SteeredTexts:
     plan: PoolBenchPlan
     stages: SteeringStages
     source: RowSource
-    _recent: LRUCache[str, SteeredTables] = field(default_factory=lambda: LRUCache(RECENT_TABLES), init=False)
+    _recent: LRUCache[str, SteeredTables] = field(default_factory=lambda: LRUCache(3), init=False)
 
     @cached_property
     def rules(self) -> SteeringRules:
@@ -137,7 +137,7 @@ class SteeredTexts:
         )
 
     def _tables(self, keys: Texts, scores: str) -> SteeredTables:
-        """Return the tables of some texts. Those of the null directions, and unsteered ones, serve all cells."""
+        """Return the tables of some texts. The last three are kept: unsteered and null ones serve all cells."""
         if scores not in self._recent:
             self._recent[scores] = SteeredTables(
                 self.source.required(keys.texts), self.source.required(scores), self.source.required(keys.fluency)
