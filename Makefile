@@ -20,7 +20,7 @@ PARTS   ?=
 BIN     := .venv/bin
 PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
-DEMO    := run --preset demo $(if $(MODEL),--model $(MODEL)) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
+DEMO    := run $(if $(MODEL),--model $(MODEL),--preset demo) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common ratios table adhoc scale_check served_steer gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 PACKAGES := shared corpus driver $(wildcard services/*)
@@ -144,7 +144,7 @@ bench: install  ## Run every benchmark into bench/out/ and print one table
 	@failed=; for name in $(BENCHES); do echo "== $$name"; $(PY) bench/$$name.py || failed="$$failed $$name"; done; \
 	$(PY) bench/table.py; if [ -n "$$failed" ]; then echo "ended with an error:$$failed"; exit 1; fi
 
-real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/smollm2-135m.md
+real-text: install  ## Measure all concepts of real text in smollm2-135m, to docs/results/smollm2-135m.md
 	@$(PY) -m recipes.real_text
 
 docs: install  ## Build the documentation as a site, to site/html/index.html; needs no network

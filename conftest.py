@@ -156,6 +156,15 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
+    """The S3 service of Docker Compose, started once per process."""
+    from tests.servers import seaweed as server
+
+    with server.serve(tmp_path_factory.mktemp("seaweed")) as running:
+        yield running.user(*server.ROOT)
+
+
+@pytest.fixture(scope="session")
 def s3_service(ceph: Ceph | None) -> S3Settings:
     """The S3 service that POOLBENCH_S3_* names, else the Ceph gateway."""
     return ceph.service if ceph else S3Settings.load()

@@ -1,13 +1,9 @@
-"""Speed of `corpus validate`, and memory of `corpus build`.
-
-Rules and audit of all planted corpora, near-duplicates of many passages, and a corpus from a dataset on disk.
+"""Speed of `corpus validate`: rules and audit of all planted corpora, and near-duplicates of many passages.
 
 `python bench/corpus.py` builds 34,000 planted passages (17 concepts) to validate. Near-duplicates are searched among
-them and 66,000 more that recombine their sentences. Their building is not measured. A corpus of hedging is then built
-in a process of its own from 1.5 GB of JSON lines, of which one document in 200 is hedged, so that most of it is read.
+them and 66,000 more that recombine their sentences. Their building is not measured.
 """
 
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -21,23 +17,15 @@ from typing import Any
 import pyarrow as pa
 from common import Clock, Parser, peak_bytes, write_report
 
-from poolbench.texts import count_words
 from poolbench_corpora.folders.importing import validations
-from poolbench_corpora.hub import build_hub, datasets, reader_of
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.near import near_duplicates
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.build import DEMO_WINDOW
 from poolbench_corpora.planted.signals import planted_concepts
-from poolbench_corpora.yields import Yield
 
 #: The targets in seconds, on two cores.
 VALIDATE_S, NEAR_S = 180.0, 120.0
-#: The target in bytes: the memory of a build.
-BUILD_BYTES = 1e9
-_WORDS = [
-    first + last for first in ("ra", "ke", "lo", "mi", "su", "ta") for last in ("ban", "der", "fin", "gol", "tup")
-]
 
 
 def built(job: tuple[str, int, int]) -> pa.Table:
@@ -86,46 +74,10 @@ def validate(tables: Sequence[pa.Table], folder: Path) -> dict[str, Any]:
     return {**counts, **spent, "peak_bytes": peak_bytes()}
 
 
-def write_dataset(folder: Path, num_bytes: int) -> None:
-    """Write a copy of a dataset of about so many bytes: documents of 6 kB, one in 200 of them hedged."""
-    rng, written, number = Random(0), 0, 0
-    with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
-        while written < num_bytes:
-            words = rng.choices(_WORDS, k=960)
-            sentences = [f"Then {' '.join(words[at : at + 8])} went by." for at in range(0, 960, 8)]
-            if number % 200 == 0:
-                sentences[::6] = [f"Perhaps {sentence[5:]}" for sentence in sentences[::6]]
-            written += file.write(json.dumps({"abstract": " ".join(sentences)}) + "\n")
-            number += 1
-
-
-def build_streamed(job: tuple[Path, int]) -> dict[str, Any]:
-    """Build from a folder of copies; report time, and the peak memory of this process."""
-    folder, num_train = job
-    before, clock, yields = peak_bytes(), Clock(), Yield()
-    settings: dict[str, Any] = {"num_train": num_train, "num_test": num_train // 4, "num_scorer": 0}
-    left_out = frozenset({"cc_news", "billsum"})
-    reader = reader_of(f"local:{folder}")
-    build_hub("hedging", reader, **settings, count_tokens=count_words, leave_out=left_out, found=yields)
-    counts = {"num_documents": yields.documents.total(), "num_passages": yields.chosen, "dropped": dict(yields.dropped)}
-    return {**counts, **asdict(clock.read()), "peak_bytes": peak_bytes(), "peak_before_bytes": before}
-
-
-def measure_build(folder: Path, num_bytes: int, num_train: int) -> dict[str, Any]:
-    """Write a dataset and build from it in another process."""
-    place = folder / datasets()["arxiv"].id
-    place.mkdir(parents=True)
-    write_dataset(place, num_bytes)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return {"num_bytes": num_bytes, **pool.submit(build_streamed, (folder, num_train)).result()}
-
-
 def main() -> None:
     """Measure, and write `bench/out/corpus.json`."""
     args = Parser(__doc__).options()
     num_train, num_test, num_near = (30, 10, 1_000) if args.smallest else (1400, 600, 100_000)
-    with tempfile.TemporaryDirectory() as folder:
-        build = measure_build(Path(folder), *((5_000_000, 8) if args.smallest else (1_500_000_000, 1400)))
     concepts = planted_concepts()[: 2 if args.smallest else None]
     tables = build_all([(name, num_train, num_test) for name in concepts])
     texts = [text for table in tables for text in table["text"].to_pylist()]
@@ -135,9 +87,8 @@ def main() -> None:
     ratios = {
         "corpus.validate_within_target": VALIDATE_S / valid["wall_s"],
         "corpus.near_within_target": NEAR_S / near["wall_s"],
-        "corpus.build_memory_within_target": BUILD_BYTES / build["peak_bytes"],
     }
-    write_report("corpus", args, ratios, {"validate": valid, "near_duplicates": near, "build": build})
+    write_report("corpus", args, ratios, {"validate": valid, "near_duplicates": near})
 
 
 if __name__ == "__main__":

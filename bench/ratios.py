@@ -42,7 +42,6 @@ RATIOS: dict[str, dict[str, str]] = {
     "corpus": {
         "corpus.validate_within_target": ">= 1",
         "corpus.near_within_target": ">= 1",
-        "corpus.build_memory_within_target": ">= 1",
     },
     "coverage": {f"{name}.{groups}": "" for name in _COVERAGE for groups in GROUPS},
     "extract": _EXTRACT,

@@ -54,9 +54,15 @@ def main() -> None:
     """Read the arguments and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", default="latest", help="run of the report's picture")
-    run = (RUNS / parser.parse_args().run).resolve().name
+    parser.add_argument("--real-text", help="run of a pretrained model: its report is the only picture")
+    arguments = parser.parse_args()
+    run = (RUNS / (arguments.real_text or arguments.run)).resolve().name
+    report = ("real-text" if arguments.real_text else "report", f"/runs/{run}/", lambda page: None)
+    board = ("board", "/board", lambda page: None)
     with serving(Console(RunSource(RUNS)).application()) as address:
-        take(address, [("report", f"/runs/{run}/", lambda page: None), ("board", "/board", lambda page: None)])
+        take(address, [report, *([] if arguments.real_text else [board])])
+    if arguments.real_text:
+        return
     try:
         settings = ClusterSettings.load()
         httpx.get(f"{settings.http_address}/console/login").raise_for_status()

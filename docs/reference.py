@@ -8,19 +8,17 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
+import benchmark_tables
 import published_page
 import pyarrow as pa
 import typer
 import yaml
 
 import poolbench_driver
-from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
 from poolbench.contracts.wire import HEALTH_PATH
 from poolbench.errors import PoolbenchError
 from poolbench.http.api import build_api
-from poolbench.pooling.registry import StrategySpec, strategies_of
-from poolbench.pooling.signals import SIGNALS
 from poolbench.settings import Settings
 from poolbench.steps import SERVICE_STEPS
 from poolbench.telemetry.catalog import INSTRUMENTS
@@ -144,37 +142,6 @@ def errors_page() -> str:
     return f"# Error codes\n\n{head}\n\n{table(('code', 'HTTP status', 'meaning'), lines)}\n"
 
 
-def _strategies() -> str:
-    """Return a table of the strategies of each board, and the signals that they may need."""
-    parts = []
-    for board in ("card", "extended"):
-        specs = strategies_of(board)
-        parts += [f"## Strategies of the board `{board}` ({len(specs)})"]
-        parts += [table(("id", "family", "definition", "needs", "notes"), map(_strategy_row, specs))]
-    signals = items(f"`{signal.name}`: {signal.summary}" for signal in SIGNALS.values())
-    return "\n\n".join([*parts, "## Signals", signals])
-
-
-def _strategy_row(spec: StrategySpec) -> Sequence[str]:
-    notes = [f"version {spec.version}"] * (spec.version > 1)
-    notes += [f"{name} = {value}" for name, value in spec.params.items()]
-    notes += ["uses the concept's words"] * spec.uses_concept_lexicon + ["on request only"] * spec.on_request
-    notes += ["constant after a BOS"] * spec.collapses_with_bos
-    return f"`{spec.id}`", spec.family, spec.summary, ", ".join(spec.needs), "; ".join(notes)
-
-
-def _concept(concept: Concept) -> str:
-    """Return a concept as an item of a list: what it is, its passages and its neighbours."""
-    low, high = concept.token_window
-    facts = [concept.family, *["sensitive"] * concept.sensitive, *["matched pairs"] * concept.matched_pairs]
-    facts += [f"passages of {low} to {high} tokens, of at least {concept.min_source_domains} domains"]
-    near = concept.neighbours
-    facts += [f"neighbours {near.linguistically_distant} (distant) and {near.linguistically_close} (close)"]
-    seeds = f" *Seed words:* {', '.join(concept.seed_words)}." if concept.seed_words else ""
-    definition = f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}{seeds}"
-    return f"**{concept.id}**: {definition} *Facts:* {'; '.join(facts)}."
-
-
 def _columns(file: str, schema: pa.Schema, role: Callable[[str], str] | None = None) -> str:
     """Return the table of the columns of a file of results; a column without a text in columns.yaml is a KeyError."""
     texts = _texts("columns.yaml")[file]
@@ -277,7 +244,9 @@ Parts = Mapping[str, Callable[[], Mapping[str, str]]]
 
 #: Parts that the repository holds too, by page and by the name of their marks.
 PAGES: Parts = {
+    "concepts.md": benchmark_tables.concept_parts,
     "models.md": _models,
+    "strategies.md": benchmark_tables.strategy_parts,
     "results/published.md": published_page.parts,
 }
 
@@ -286,8 +255,6 @@ TABLES: Parts = {
     "architecture.md": lambda: {"tasks": _tasks()},
     "observability.md": lambda: {"metrics": _metrics()},
     "operations/settings.md": lambda: {"settings": _settings()},
-    "strategies.md": lambda: {"strategies": _strategies()},
-    "concepts.md": lambda: {"concepts": items(map(_concept, CONCEPTS.all()))},
     "results.md": lambda: {
         "results": _columns("results.parquet", RESULT_SCHEMA, _role),
         "cosines": _columns("cosines.parquet", COSINE_SCHEMA),

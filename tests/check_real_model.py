@@ -1,13 +1,11 @@
 """Measure a pretrained model on few real passages: `python -m tests.check_real_model [RUNS]`, on a running cluster.
 
-With `--steered-text` it only steers one text. Else it is `make real-text` with little of everything. Without the
-archives it measures planted passages, and says so. Exit code 1 names what does not hold. D2 must have rows; they may
-be null, because the scorer's gate is strict with so few passages.
+With `--steered-text` it only steers one text. Else it is `make real-text` with little of everything. Exit code 1 names
+what does not hold. D2 must have rows; they may be null, because the scorer's gate is strict with so few passages.
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,21 +15,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from recipes.annotator.archive import archive_folder
-from recipes.real_text.__main__ import BUDGET, MODEL, WINDOWS
+from recipes.real_text.__main__ import BUDGET, MODEL
 from recipes.real_text.page import Measured, page
-from recipes.real_text.steps import build, measure
+from recipes.real_text.steps import measure
 from tests.check_demo import DRIVER, OPENING, steering_by_name
 from tests.pages import REPOSITORY
 
 from poolbench.settings import ClusterSettings
-from poolbench_corpora.real import ARCHIVES_VARIABLE
 
 CONCEPT = "bureaucratic"
 #: Of the hidden states of the model.
 WIDTH = 576
-#: Concepts whose negatives are made by rules; they are built and not measured.
-REWRITTEN = "contrast,causation,negation_density"
 STRATEGIES = ("A1_mean", "A4_norm_weighted", "P2_first_token")
 SETTINGS = ("budget.num_openings=6", "budget.strengths=[0.25]", "budget.null_strengths=[0.25]",
             "budget.reference_strength=0.25", "budget.max_tokens=24", "budget.num_continuations=60")  # fmt: skip
@@ -63,8 +57,8 @@ def steered_text(folder: Path) -> Iterator[str]:
     vector = np.random.default_rng(0).standard_normal(WIDTH).astype(np.float32)
     np.save(folder / "vector.npy", vector / np.linalg.norm(vector))
     texts = []
-    for alpha in ("0", "60"):  # about the norm of the layer's states
-        options = ["--vector", str(folder / "vector.npy"), "--layer", "15", "--alpha", alpha]
+    along = ["--vector", str(folder / "vector.npy"), "--layer", "15", "--alpha", "60"]  # about the norm of the states
+    for options in ([], along):
         command = [str(DRIVER), "steer", OPENING, "--model", MODEL, *options, "--max-tokens", "16", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
@@ -72,7 +66,7 @@ def steered_text(folder: Path) -> Iterator[str]:
             return
         (row,) = json.loads(done.stdout)["texts"]
         texts.append(row["text"])
-        print(f"  {MODEL}, coefficient {alpha}: {row['text']!r}; receipt {row['receipt']}")
+        print(f"  {MODEL}, {' '.join(options[-2:]) or 'unsteered'}: {row['text']!r}; receipt {row['receipt']}")
     if texts[0] == texts[1]:
         yield "steering changes nothing"
     receipt = row["receipt"]
@@ -95,22 +89,13 @@ def chat_of_the_page() -> Iterator[str]:
 
 def check(runs: Path) -> int:
     """Return 0 if a run in the folder `runs` has the figures that it must have, and a page can be made of it."""
-    archives, corpus, lacking = archive_folder(), "planted", dict[str, str]()
-    if archives.is_dir():
-        os.environ[ARCHIVES_VARIABLE] = str(archives)
-        lacking = build(runs / "corpus", BUDGET, CONCEPT, WINDOWS[:1])
-        lacking |= build(runs / "rewritten", "demo", REWRITTEN, [None])
-        corpus = str(runs / "corpus")
-    else:
-        print(f"no real-text archives at {archives} ({ARCHIVES_VARIABLE}): planted passages")
-    options = ["--preset", BUDGET, "--corpus", corpus, "--concepts", CONCEPT, "--strategies", ",".join(STRATEGIES)]
+    options = ["--preset", BUDGET, "--concepts", CONCEPT, "--strategies", ",".join(STRATEGIES)]
     options += [part for setting in SETTINGS for part in ("--set", setting)]
     folder = measure(runs, *options, "--model", MODEL, "--limit", "100", "--display", "plain")
     wrong = list(findings(pq.read_table(folder.file("results.parquet")).to_pylist()))
-    wrong += [f"{concept} was not built: {reason}" for concept, reason in lacking.items()]
-    wrong += steering_by_name(CONCEPT, "--model", MODEL, "--strategy", "A1_mean", "--strength", ".25")
+    wrong += steering_by_name(CONCEPT, "--model", MODEL, "--strategy", "A1_mean", "--strength", "0,.25")
     wrong += chat_of_the_page()
-    if archives.is_dir() and f"| {CONCEPT} |" not in page(Measured(folder, folder, runs / "corpus", lacking)):
+    if f"| {CONCEPT} |" not in page(Measured(folder, folder)):
         wrong.append("the page lacks the concept")
     print("\n".join(wrong) or "a pretrained model: everything holds")
     return 1 if wrong else 0

@@ -51,7 +51,6 @@ class Lane:
         on_cluster: Whether it uses the demo's cluster.
         in_memory: Whether the temporary folders of its tests lie in memory, as those of `make test`.
         always: Whether it is part of each run.
-        on_request: Whether it runs only when it is named, or with `--all`.
     """
 
     name: str
@@ -62,7 +61,6 @@ class Lane:
     on_cluster: bool = False
     in_memory: bool = False
     always: bool = False
-    on_request: bool = False
 
     def covers_file(self, file: str) -> bool:
         """Return whether the lane protects a file, named relative to the repository."""
@@ -113,7 +111,7 @@ def choose(
 ) -> list[Choice]:
     """Return the lanes of one run of `.ci/run`: those of each run, those whose files changed, and those in turn.
 
-    Lanes on request are left out.
+    Those that ran longest ago come first.
 
     Args:
         lanes: All lanes by name.
@@ -121,19 +119,19 @@ def choose(
         last_run_s: When each lane ended well the last time, in seconds; lanes that never did are missing.
         num_commits: Number of commits; says whose turn it is among lanes that never ran.
     """
+    others = [lane for lane in lanes.values() if not lane.always]
+    per_run = ceil(len(others) / TURNS)
+    start = num_commits * per_run % len(others) if others else 0
+    by_age = sorted(others[start:] + others[:start], key=lambda lane: last_run_s.get(lane.name, 0.0))
     chosen = [Choice(lane, "part of each run") for lane in lanes.values() if lane.always]
-    others = [lane for lane in lanes.values() if not (lane.always or lane.on_request)]
-    for lane in others:
+    for place, lane in enumerate(by_age):
         hits = [file for file in changed if lane.covers_file(file)]
         if hits:
             more = f" and {len(hits) - 1} more" if len(hits) > 1 else ""
             chosen.append(Choice(lane, f"{hits[0]}{more} changed"))
-    per_run = ceil(len(others) / TURNS)
-    start = num_commits * per_run % len(others) if others else 0
-    rotated = others[start:] + others[:start]
-    oldest = sorted(rotated, key=lambda lane: last_run_s.get(lane.name, 0.0))[:per_run]
-    chosen_names = {choice.lane.name for choice in chosen}
-    return chosen + [Choice(lane, "its turn") for lane in oldest if lane.name not in chosen_names]
+        elif place < per_run:
+            chosen.append(Choice(lane, "its turn"))
+    return chosen
 
 
 def changed_files(folder: Path = REPOSITORY) -> list[str]:
@@ -220,8 +218,7 @@ def arguments_of(lane: Lane, command: str) -> list[str]:
     if command == "tests":
         workers = ["--numprocesses", str(lane.workers)] if lane.workers > 1 else []
         place = ["--in-memory"] if lane.in_memory else []
-        state = REPOSITORY / ".poolbench"
-        shared = ["env", "TEST_CLUSTER=.poolbench", f"README_STATE={state}"] if lane.on_cluster else []
+        shared = ["env", "TEST_CLUSTER=.poolbench"] if lane.on_cluster else []
         return [*shared, sys.executable, "-m", "pytest", *workers, *place, "-m", "lane", "--lane", lane.name]
     return [sys.executable if word == "python" else word for word in shlex.split(command)]
 
@@ -248,10 +245,10 @@ class Clock:
         return lane.always or time.time() + sum(map(self.expected_s, (lane, *waiting))) <= self.end_s
 
 
-def left_out(lanes: Sequence[Lane], clock: Clock, last_run_s: Mapping[str, float]) -> set[str]:
-    """Return the names of the lanes that do not fit into the time: those that ran last, because theirs comes last."""
+def left_out(lanes: Sequence[Lane], clock: Clock) -> set[str]:
+    """Return the names of the lanes, in the order of their turn, that do not fit into the time."""
     kept, names = list[Lane](), set[str]()
-    for lane in sorted(lanes, key=lambda lane: (not lane.always, last_run_s.get(lane.name, 0.0))):
+    for lane in lanes:
         if clock.fits(lane, kept):
             kept.append(lane)
         else:
@@ -277,8 +274,8 @@ class Ended:
 
 def run_chosen(choices: Sequence[Choice], clock: Clock) -> Iterator[Ended]:
     """Run lanes one after the other, those on the demo's cluster first, and yield what came out of each."""
+    absent = left_out([choice.lane for choice in choices], clock)
     lanes = sorted((choice.lane for choice in choices), key=lambda lane: not lane.on_cluster)
-    absent = left_out(lanes, clock, last_runs(record_file()))
     for choice in choices:
         print(f"lane {choice.lane.name}: {choice.reason}", flush=True)
     is_up = any(lane.on_cluster for lane in lanes)
@@ -367,7 +364,7 @@ def listing(lanes: Mapping[str, Lane]) -> Iterator[str]:
     ran_s = last_runs(record_file())
     for lane in lanes.values():
         ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(ran_s[lane.name])) if lane.name in ran_s else "not here"
-        kind = "each run" if lane.always else "on request" if lane.on_request else "in turn"
+        kind = "each run" if lane.always else "in turn"
         yield f"{lane.name:14} {kind:11} {ended:17} {lane.summary}"
 
 

@@ -3,10 +3,10 @@
     make mutants PACKAGE=poolbench.statistics.auroc            # 60 mutants, at most 10 minutes
     make mutants PACKAGE="poolbench.contracts.keys poolbench.pooling" MUTANTS="--count 200 --minutes 30"
 
-Cosmic Ray makes the mutants. The tests are those that lie beside the module, by the rule of tests/README.md. A mutant
-is killed if a test fails, or if the tests take four times as long. Works on copies of the tracked files, two at a
-time; the checkout is not touched. Survivors are printed and written to bench/out/mutants.json. Exit code 1 if less than
-85 % of the mutants die.
+Cosmic Ray makes the mutants. The tests are those that lie beside the module and beside the packages around it, by the
+rule of tests/README.md. A mutant is killed if a test fails, or if the tests take four times as long. Works on copies of
+the tracked files, two at a time; the checkout is not touched. Survivors are printed and written to
+bench/out/mutants.json. Exit code 1 if less than 85 % of the mutants die.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -90,13 +90,18 @@ class Result:
     diff: str
 
 
-def modules_of(names: Sequence[str]) -> list[Module]:
+def modules_of(names: Sequence[str], tests: Sequence[str] = ()) -> list[Module]:
     """Return the modules of some dotted names; a package stands for all its modules.
+
+    Args:
+        names: Dotted names.
+        tests: Files of tests, such as one of `tests/system`, in place of those beside the modules.
 
     Raises:
         UsageError: If there is no such module, or it has no tests.
     """
-    return [module for name in names for module in _modules_of(name)]
+    modules = [module for name in names for module in _modules_of(name)]
+    return [replace(module, tests=tuple(tests)) for module in modules] if tests else modules
 
 
 def _modules_of(name: str) -> list[Module]:
@@ -121,16 +126,20 @@ def _module(root: str, file: Path) -> Module:
 
 
 def tests_of(folder: Path, parts: Sequence[str]) -> list[Path]:
-    """Return the files of tests of a module `a/b/c`: `a/b/test_c*.py`, else all those of the nearest package around."""
+    """Return the files of tests of a module `a/b/c`, and those of the packages around it.
+
+    They are `a/b/test_c*.py`, `a/test_b*.py` and so on. If there is no file for `c`, all those of its package belong to
+    it.
+    """
+    found: set[Path] = set()
     for depth in range(len(parts), 0, -1):
         *packages, last = parts[:depth]
         place = folder.joinpath(*packages)
-        found = {*place.glob(f"test_{last}.py"), *place.glob(f"test_{last}_*.py")}
-        if depth < len(parts):
-            found |= {*(place / last).glob("test_*.py")}
-        if found:
-            return sorted(found)
-    return []
+        named = {*place.glob(f"test_{last}.py"), *place.glob(f"test_{last}_*.py")}
+        if depth < len(parts) and not found:
+            named |= {*(place / last).glob("test_*.py")}
+        found |= named
+    return sorted(found)
 
 
 def mutants_of(module: Module) -> Iterator[Mutant]:
@@ -278,13 +287,15 @@ def main() -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="+", metavar="MODULE", help="dotted name of a module or package")
+    parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help="in place of those beside it")
     parser.add_argument("--count", type=int, default=60, help="mutants to try, drawn at random")
     parser.add_argument("--minutes", type=float, default=10, help="after so long, no further mutant is tried")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     results: list[Result] = []
     try:
-        for result in results_of(modules_of(arguments.modules), arguments.count, arguments.minutes):
+        modules = modules_of(arguments.modules, arguments.tests)
+        for result in results_of(modules, arguments.count, arguments.minutes):
             results.append(result)
             if result.survived:
                 print(f"survived: {result.diff}", flush=True)

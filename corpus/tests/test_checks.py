@@ -11,7 +11,8 @@ from poolbench.contracts import Row
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import UnknownConceptError
 from poolbench.texts import count_words
-from poolbench_corpora.checks import seed_pattern, validate_corpus
+from poolbench.word_rules import seed_pattern
+from poolbench_corpora.checks import validate_corpus
 from poolbench_corpora.near import shingles, token_difference
 from poolbench_corpora.planted import build_planted
 

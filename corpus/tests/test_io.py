@@ -1,15 +1,29 @@
 """Corpus files and their rules: what is written is read back, and each defect is named by file and line."""
 
+import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError, RestrictedError
-from poolbench_corpora.io import CorpusManifest, read_concept, read_manifest, write_corpus
+from poolbench_corpora.io import (
+    TABLE_NAME,
+    CorpusManifest,
+    TableFacts,
+    folder_digest,
+    has_scorer_texts,
+    joined_manifest,
+    read_concept,
+    read_manifest,
+    write_corpus,
+    write_manifest,
+)
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import PLANTED_REVISION, build_planted
 
@@ -109,3 +123,128 @@ def test_a_repeated_id_is_refused(corpus: Path) -> None:
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
     with pytest.raises(CorpusError, match="occurs twice"):
         read_concept(corpus, "causation")
+
+
+def record(number: int, label: int, split: str) -> dict[str, Any]:
+    """A row of a table."""
+    fields = {
+        "domain": "fiction",
+        "doc_id": f"novels/{split}",
+        "source": "novels",
+        "licence": "CC0",
+        "attribution": "A",
+    }
+    return {"id": f"{number}", "text": f"Text {number}.", "label": label, "split": split, "token_count": 3, **fields}
+
+
+def records_of(*splits: str) -> list[dict[str, Any]]:
+    """Two rows of each split, one per class."""
+    return [record(2 * number + label, label, split) for number, split in enumerate(splits) for label in (1, 0)]
+
+
+def write_table(folder: Path, rows: list[dict[str, Any]], place: str = "hedging") -> Path:
+    path = folder / place / TABLE_NAME
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def manifest_of(folder: Path, path: Path) -> CorpusManifest:
+    facts = TableFacts(sha256=hashlib.sha256(path.read_bytes()).hexdigest(), verdict="pass")
+    tables = {path.relative_to(folder).as_posix(): facts}
+    return CorpusManifest(revision="r", tokenizer="words", window=(1, 9), tables=tables)
+
+
+def test_a_table_is_read_as_its_six_files_would_be(tmp_path: Path) -> None:
+    write_table(tmp_path, records_of("train", "test", "scorer"))
+    read = read_concept(tmp_path, "hedging")
+    assert read.schema == PASSAGES
+    assert Counter(zip(read["split"].to_pylist(), read["label"].to_pylist(), strict=True)) == {
+        (split, label): 1 for split in ("train", "test", "scorer") for label in (0, 1)
+    }
+    assert set(read["doc_id"].to_pylist()) == {"novels/train", "novels/test", "novels/scorer"}
+    assert has_scorer_texts(tmp_path, "hedging")
+
+
+def test_a_concept_below_share_alike_belongs_to_the_corpus(tmp_path: Path) -> None:
+    write_table(tmp_path, records_of("train", "test"), "share_alike/deference")
+    assert read_concept(tmp_path, "deference").num_rows == 4
+    assert not has_scorer_texts(tmp_path, "deference")
+    with pytest.raises(CorpusError, match=r"has no corpus of 'hedging'; it has: deference$"):
+        read_concept(tmp_path, "hedging")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": 2}, "row 1: label is 2; it must be 1"),
+        ({"label": None}, "row 1: label: Input should be a valid integer"),
+        ({"split": "dev"}, "row 1: split is 'dev'; it must be one of train, test, scorer"),
+        ({"licence": " "}, "row 1: licence is empty"),
+        ({"source": None, "attribution": ""}, "row 1: source, attribution is empty"),
+        ({"text": " "}, "row 1: text is empty"),
+        ({"source": "planted-corpus"}, "row 1: a planted passage; tables hold real text"),
+        ({"id": "0"}, "id '0' occurs twice"),
+        ({"split": "test"}, "has no passages of train 1"),
+    ],
+)
+def test_a_wrong_row_of_a_table_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    rows = records_of("train", "test")
+    path = write_table(tmp_path, [rows[0] | change, *rows[1:]])
+    with pytest.raises(CorpusError) as error:
+        read_concept(tmp_path, "hedging")
+    assert message in str(error.value) and str(path.parent) in str(error.value)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "licence"} for row in records_of("train", "test")]
+    write_table(tmp_path, rows)
+    with pytest.raises(CorpusError, match=r"passages\.parquet has no column licence; a table needs id, text"):
+        read_concept(tmp_path, "hedging")
+
+
+def test_a_table_that_is_not_the_one_of_its_manifest_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path, records_of("train", "test"))
+    write_manifest(tmp_path, manifest_of(tmp_path, path))
+    assert read_manifest(tmp_path) == manifest_of(tmp_path, path)
+    folder_digest(tmp_path)
+    other = records_of("train", "test")
+    other[0]["text"] = "Another text."
+    pq.write_table(pa.Table.from_pylist(other), path)
+    for reader in (lambda: read_concept(tmp_path, "hedging"), lambda: folder_digest(tmp_path)):
+        with pytest.raises(CorpusError, match=r"passages\.parquet is damaged or was replaced"):
+            reader()
+    path.unlink()
+    write_table(tmp_path, records_of("train", "test"), "causation")
+    with pytest.raises(CorpusError, match=r"hedging/passages\.parquet is missing; get the folder again"):
+        folder_digest(tmp_path)
+
+
+def test_a_table_that_the_manifest_lacks_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path, records_of("train", "test"))
+    write_manifest(tmp_path, manifest_of(tmp_path, path))
+    write_table(tmp_path, records_of("train", "test"), "causation")
+    with pytest.raises(CorpusError, match=r"causation/passages\.parquet is not in manifest\.json"):
+        read_concept(tmp_path, "causation")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(CorpusError, match=r"manifest\.json: Field required"):
+        read_concept(tmp_path, "hedging")
+
+
+def test_half_a_table_is_named(tmp_path: Path) -> None:
+    path = write_table(tmp_path, records_of("train", "test"))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorpusError, match=r"passages\.parquet is not a whole Parquet file"):
+        read_concept(tmp_path, "hedging")
+
+
+def test_passages_that_replace_a_table_leave_the_other_tables_as_they_are(tmp_path: Path) -> None:
+    path = write_table(tmp_path, records_of("train", "test"))
+    write_manifest(tmp_path, manifest_of(tmp_path, path))
+    write_corpus(planted(), tmp_path, joined_manifest(tmp_path, ["causation"], MANIFEST))
+    joined = read_manifest(tmp_path)
+    assert joined is not None and joined.tables == manifest_of(tmp_path, path).tables
+    table = build_planted("hedging", seed=0, num_train=8, num_test=4, num_scorer=0)
+    write_corpus(table, tmp_path, joined_manifest(tmp_path, ["hedging"], MANIFEST))
+    assert by_id(read_concept(tmp_path, "hedging")) == by_id(table)
+    assert "tables" not in json.loads((tmp_path / "manifest.json").read_text())

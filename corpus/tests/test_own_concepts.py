@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench.errors import ConfigError
 from poolbench_corpora.own import Definition, Made, make_concept, read_definition, template
 from poolbench_corpora.own.forecast import auroc_error, forecast
 
@@ -48,18 +48,6 @@ def test_a_concept_has_its_definition_and_half_of_its_texts_for_training(files: 
         ("train", 30, 30), ("test", 15, 15), ("scorer", 15, 15),
     ]  # fmt: skip
     assert set(found.passages["licence"].to_pylist()) == {"MIT"}
-
-
-def test_a_rewriter_makes_pairs(tmp_path: Path) -> None:
-    positives = write_texts(tmp_path / "p.jsonl", 30, 1, "perhaps")
-    found = make(id="mine", positives=positives, rewriter="hedging")
-    assert found.concept.matched_pairs
-    negatives = [row["text"] for row in found.passages.to_pylist() if row["label"] == 0]
-    assert len(negatives) == 30 and not any("perhaps" in text for text in negatives)
-    with pytest.raises(CorpusError, match=r"line 1: rewriter contrast finds nothing to delete .*29 more"):
-        make(id="mine", positives=positives, rewriter="contrast")
-    with pytest.raises(UnknownNameError, match="rewriter"):
-        make(id="mine", positives=positives, rewriter="hedges")
 
 
 def test_the_template_is_a_definition_with_paths_beside_it(tmp_path: Path) -> None:

@@ -217,34 +217,12 @@ def test_unknown_names_offer_the_nearest() -> None:
     ]  # fmt: skip
 
 
-def test_families_ask_for_the_archives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("POOLBENCH_REAL_TEXT", raising=False)
+def test_a_set_that_cannot_be_read_becomes_a_note(tmp_path: Path) -> None:
     sets = ProbingSets()
-    assert not [each for each in sets.all() if each.id.startswith("blimp")]
-    with pytest.raises(CorpusError, match="POOLBENCH_REAL_TEXT"):
-        sets.choose(["blimp-*"])
-    with pytest.raises(CorpusError, match="POOLBENCH_REAL_TEXT"):
-        sets.get("zorro-irregular-verb")
-    found, notes = sets.read_all([sets.get("ud-upos"), sets.get("planted-pos")])
+    lost = sets.get("ud-upos").model_copy(update={"folder": tmp_path})
+    found, notes = sets.read_all([lost, sets.get("planted-pos")])
     assert list(found) == ["planted-pos"]
     assert [note.where for note in notes] == ["ud-upos"] and isinstance(notes[0], Note)
-
-
-def test_sets_whose_archive_is_not_here_are_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("POOLBENCH_REAL_TEXT", raising=False)
-    sets = ProbingSets()
-    assert {each.id.partition("-")[0] for each in sets.all() if sets.is_here(each)} == {"planted", "comparison"}
-    assert {each.id.partition("-")[0] for each in sets.all() if not sets.is_here(each)} == {"ewt", "gum", "ud"}
-    assert {"upos", "xpos", "dep"} <= {each.id for each in sets.absent()}
-    (tmp_path / "probing").mkdir()
-    assert not sets_of(tmp_path, "ud-upos") and len(ProbingSets(archives=tmp_path).absent()) == 208
-    (tmp_path / "parsing.tar.xz").touch()
-    assert sets_of(tmp_path, "ud-upos") and sets_of(tmp_path, "gum-bridging")
-
-
-def sets_of(archives: Path, name: str) -> bool:
-    sets = ProbingSets(archives=archives)
-    return next(sets.is_here(each) for each in sets.all() if each.id == name)
 
 
 def test_the_public_suite_is_listed() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -148,9 +149,9 @@ def test_the_catalogue_knows_what_is_here(tmp_path: Path) -> None:
     jsonl(tmp_path / "GulkoA__contrastive-stories-v2.jsonl", row(), row("love"))
     found = {each.name: each for each in StoryCatalog(tmp_path).all()}
     public_names = [f"contrastive-stories-v{number}" for number in (1, 2, 3, 4)]
-    assert list(found) == ["planted", *public_names, "mine"]
+    assert list(found) == ["planted", "real", *public_names, "mine"]
     present = {name for name, each in found.items() if each.is_present}
-    assert present == {"planted", "mine", "contrastive-stories-v2", "contrastive-stories-v4"}
+    assert present == {"planted", "real", "mine", "contrastive-stories-v2", "contrastive-stories-v4"}
     assert (found["contrastive-stories-v4"].num_subjects, found["contrastive-stories-v4"].num_rows) == (1000, 5000)
     folders = (tmp_path,)
     for name in ("contrastive-stories-v4", "GulkoA/contrastive-stories-v4"):
@@ -166,6 +167,21 @@ def test_a_folder_of_that_name_does_not_hide_a_set(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planted").mkdir()
     assert read_stories("planted").rows.num_rows == 48
+
+
+def test_real_stories_are_pairs_of_the_concepts_that_pass_their_audit() -> None:
+    subjects = Counter(read_stories("real").rows["subject"].to_pylist())
+    assert len(subjects) == 13 and "academic_tone" not in subjects
+    assert subjects["hedging"] == 1000  # 700 pairs of train and 300 of test
+
+
+def test_without_the_corpus_that_ships_real_stories_say_where_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POOLBENCH_ASSETS", str(tmp_path / "nowhere"))
+    assert not next(each for each in StoryCatalog().all() if each.name == "real").is_present
+    with pytest.raises(ConfigError, match="set POOLBENCH_ASSETS to the assets/ of a checkout"):
+        read_stories("real")
 
 
 def test_imported_stories_read_alike(tmp_path: Path) -> None:

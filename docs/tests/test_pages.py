@@ -124,6 +124,14 @@ assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
 """
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("README.md") and n != "tests/README.md"])
+def test_modules_that_a_readme_names_exist(name: str) -> None:
+    """A module without a folder may be of the folder that the line is about; that of the tests shows made-up ones."""
+    page = REPOSITORY / name
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", page.read_text("utf-8")))
+    assert not {one for one in named if not (REPOSITORY / one).is_file() and not [*page.parent.glob(f"**/{one}")]}
+
+
 @pytest.mark.parametrize("name", ["SECURITY.md", "docs/security.md"])
 def test_tests_that_prove_security_exist(name: str) -> None:
     named = re.findall(r"`((?:\w+/)*tests/[\w/]+\.py)`", (REPOSITORY / name).read_text("utf-8"))

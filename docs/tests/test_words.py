@@ -15,6 +15,8 @@ CODE = ("*.py", "*.j2", "*.sh", "*.toml", "*.yaml", "*.in", "Makefile", ".ci/run
 #: Texts that are data: passages, markers of concepts and openings may hold any word.
 DATA = (
     "corpus/src/poolbench_corpora/",
+    "recipes/passages/",
+    "recipes/probing_sets/sets/",
     "shared/src/poolbench/texts/",
     "shared/src/poolbench/concepts/definitions/",
     "assets/",
@@ -22,8 +24,9 @@ DATA = (
 #: Code with lists of English words.
 LISTS = (
     "recipes/demo_lm/carried.py",
+    "shared/src/poolbench/word_rules.py",
     "corpus/src/poolbench_corpora/checks.py",
-    "corpus/src/poolbench_corpora/real/rewriting/",
+    "recipes/passages/rewriting/",
 )
 MAX_PROSE_COLUMNS = 100
 #: Names of variables that say that a thing was found, made or given, and not what it is.

@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from poolbench.contracts.tables import vector_column, vector_matrix
 from poolbench.errors import ConfigError, EndpointError, InputError
-from poolbench_driver.adhoc.arrays import load_labels, load_names
+from poolbench_driver.adhoc.arrays import checked_array, labels_in, load_labels, load_names
 from poolbench_driver.adhoc.embedding import Embedder, Reference, replacing, write_npy, writer_of
 from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
 from poolbench_driver.cli.adhoc import parse_params
@@ -177,3 +177,9 @@ def test_params_are_assignments_or_json() -> None:
     for wrong in ("k", "k=4,", "[1]", "{", "=3"):
         with pytest.raises(ConfigError, match="write k=4"):
             parse_params(wrong)
+
+
+def test_a_missing_vector_of_a_column_is_a_missing_row() -> None:
+    assert np.isnan(checked_array(pa.array([[1.0, 2.0], None]), "vectors", 2)[1]).all()
+    with pytest.raises(InputError, match="labels that are not finite"):
+        labels_in(np.array([1, None], dtype=object), "labels")

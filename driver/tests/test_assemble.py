@@ -78,7 +78,8 @@ def test_directions_are_named_with_their_figures_but_for_sensitive_concepts(
     steered, probed = found[0], next(row for row in found if row["gain"] is None)
     assert (steered["strategy"], steered["layer"], steered["construction"]) == ("A1_mean", 4, "C1")
     assert steered["gain"] == pytest.approx(0.5)
-    assert steered["fluent_strength"] == 0.5  # the highest of the grid
+    assert steered["gain_where_chosen"] == pytest.approx(0.5)
+    assert steered["best_strength"] == steered["fluent_strength"] == 0.5  # the highest of the grid
     assert steered["key"] == made[0].probes.concepts["contrast"].directions["A1_mean", 4]
     assert (probed["strategy"], probed["layer"], probed["d1"], probed["fluent_strength"]) == ("A1_mean", 2, 0.9, None)
 
@@ -193,8 +194,8 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
     rendered(page_of(folder))
     view = json.loads((folder.path / "report" / "view.json").read_text())
     assert view["answer"]["sentences"][-1] == (
-        "By their values 2 concepts tell the first two apart on d1.auroc (A1_mean and L5_keyword; a paired t-test has "
-        "a power of 1.00); a test of ranks needs 6."
+        "2 concepts are enough to find a difference of 0.02 in d1.auroc between the first two (A1_mean and L5_keyword; "
+        "a paired t-test has a power of 1.00); a test of ranks needs 6."
     )
     (nulls,) = (part for part in view["parts"] if part["anchor"] == "nulls")
     assert [line["cells"][0]["text"] for line in nulls["blocks"][1]["lines"]] == ["t1"]

@@ -121,8 +121,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with two finished runs and files of a user."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", str(NUM_COLUMNS))
-    for name in ("first", "second"):
-        folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo"}))
+    for seed, name in enumerate(("first", "second")):
+        folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "seed": seed}))
         folder.path = folder.path.rename(tmp_path / "runs" / name)
         folder.write_state("done", tasks=2, tasks_done=2, failures=1)  # type: ignore[arg-type]
         cells = product(("A1_mean", "A2_max"), ("contrast", "causation"))
@@ -271,6 +271,11 @@ def test_five_questions_make_a_file(place: Path, cli: Driver, monkeypatch: pytes
 def test_the_page_of_a_run_is_where_it_is_said(place: Path, cli: Driver) -> None:
     done = cli("open", "first")
     assert done.returncode == 0 and Path(done.stdout.strip()).read_text("utf-8").startswith("<!")
+
+
+def test_a_closed_output_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch, cli: Driver) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert (done := cli("ls", "models")).returncode == 0, done.stderr
 
 
 def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:

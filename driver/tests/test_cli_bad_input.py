@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
 from poolbench_driver.adhoc.arrays import load_array
-from poolbench_driver.cli.suite_options import help_rows
+from poolbench_driver.cli.suite_options import help_rows, with_settings
 from poolbench_driver.contract.registry import SUITES
 
 
@@ -50,10 +50,25 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "--activations", "x", "--set", "model=demo"), 2, "two models"),
         (("run", "--scorers", "brt"), 2, "did you mean bert"),
         (("run", "--suite", "holms", "--help"), 2, "holmes"),
+        (("run", "--layer-choice", "--limit", "3"), 2, "--layer-choice has no value"),
+        (("run", "--layer-choice"), 2, "--layer-choice has no value"),
+        (("run", "--concepts", "--limit", "3"), 2, "--concepts has no value: the next word is an option"),
+        (("steer", "a", "--edit", "--json"), 2, "--edit has no value: the next word is an option"),
     ],
 )
 def test_mistakes_are_one_line(cli: Driver, arguments: tuple[str, ...], code: int, expected: str) -> None:
     refused(cli(*arguments), code, expected)
+
+
+@pytest.mark.parametrize("given", [["--prompted"], ["--prompted", "true"], ["--prompted", "FALSE"], ["--prompted=no"]])
+def test_a_setting_that_is_true_or_false_takes_no_other_word(given: list[str]) -> None:
+    of = SUITES.get("poolbench").config
+    value = (*given[0].split("="), *given[1:], "true")[1]
+    assert with_settings([*given, "--concepts", "contrast"], of, ("--concepts",)) == [
+        *("--set", f"prompted={value}", "--concepts", "contrast")
+    ]
+    assert with_settings(["a.yaml", *given], of, ())[:3] == ["a.yaml", "--set", f"prompted={value}"]
+    assert with_settings(["--prompted", "a.yaml"], of, ()) == ["--set", "prompted=true", "a.yaml"]
 
 
 def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from poolbench.errors import ConfigError, LayerError, UnknownModelError, Unknown
 from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
 from poolbench_driver.config import ConceptsConfig, read_assignments
-from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.contract.load import default_preset, load_run_config
 
 
 def _load(tmp_path: Path, text: str, **overrides: Any) -> ConceptsConfig:
@@ -202,6 +202,49 @@ def test_settings_of_passages_are_refused_where_none_are_read(settings: dict[str
 def test_settings_that_went_leave_the_hashes_of_runs(suite: str, settings: dict[str, Any], config_hash: str) -> None:
     """Recorded while every suite of concepts had the settings of all."""
     assert load_run_config(None, {"suite": suite, "preset": "demo", **settings}).config_hash() == config_hash
+
+
+PRETRAINED = {"model": "smollm2-135m"}
+CORPUS_BY_DEFAULT = [
+    ("poolbench", {"preset": "small"}, "real"),
+    ("poolbench", {"preset": "demo", **PRETRAINED}, "real"),
+    ("poolbench", {"preset": "full", "model": "owner/decoder", "corpus": {"seed": 1}}, "real"),
+    ("poolbench", {"preset": "full", "model": "owner/decoder", "corpus": {"source": "planted"}}, "planted"),
+    ("poolbench", PRETRAINED, "real"),
+    ("poolbench", {"preset": "demo"}, "planted"),
+    ("poolbench", {"preset": "small", "model": "demo"}, "planted"),
+    ("poolbench", {"preset": "card", "model": "llama-3.1-8b"}, "corpora/published"),
+    ("holmes", {"preset": "small", **PRETRAINED}, "real"),
+    ("holmes", {"preset": "small", **PRETRAINED, "sets": ["planted-pos"]}, "planted"),
+    ("data-requirements", {"preset": "demo", **PRETRAINED}, "real"),
+    ("data-requirements", {"preset": "demo", **PRETRAINED, "sets": ["planted-role"]}, "planted"),
+    ("ce-bench", {"preset": "demo", **PRETRAINED, "concepts": ["hedging"]}, "real"),
+    ("ce-bench", {"preset": "demo", **PRETRAINED}, "planted"),
+    ("humanoid", {"preset": "demo", **PRETRAINED, "concepts": ["hedging"]}, "real"),
+]
+
+
+@pytest.mark.parametrize(("suite", "settings", "source"), CORPUS_BY_DEFAULT)
+def test_a_pretrained_model_reads_real_text_unless_settings_name_another(
+    suite: str, settings: dict[str, Any], source: str
+) -> None:
+    assert load_run_config(None, {"suite": suite, **settings}).corpus.source == source
+
+
+def test_stories_and_sets_of_a_pretrained_model_are_real_by_default() -> None:
+    ce_bench = {"suite": "ce-bench", "preset": "demo", **PRETRAINED}
+    assert load_run_config(None, ce_bench).stories == "real"
+    assert load_run_config(None, {**ce_bench, "stories": "planted"}).stories == "planted"
+    needs = load_run_config(None, {"suite": "data-requirements", "preset": "demo", **PRETRAINED})
+    assert all(name.startswith("ewt-") for name in needs.sets)
+
+
+def test_a_pretrained_model_starts_from_the_preset_small() -> None:
+    assert [default_preset(settings) for settings in ({}, {"model": "planted"}, PRETRAINED)] == [
+        "demo",
+        "demo",
+        "small",
+    ]
 
 
 def test_the_small_preset_has_the_cards_strategies_without_a_backward_pass() -> None:

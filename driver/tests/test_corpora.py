@@ -1,4 +1,4 @@
-"""`corpus build`, `corpus export` and `corpus validate`, and passages that the driver puts into the store."""
+"""`corpus export` and `corpus validate`, and passages that the driver puts into the store."""
 
 import hashlib
 import json
@@ -13,14 +13,13 @@ import yaml
 from typer.testing import CliRunner
 
 from poolbench.concepts import CONCEPTS
-from poolbench.errors import ConfigError, CorpusError, InputError, RestrictedError
-from poolbench_corpora.folders import building
-from poolbench_corpora.folders.building import BuildOptions
-from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, write_corpus
+from poolbench.config import BUDGETS
+from poolbench.errors import ConfigError, CorpusError, InputError, RestrictedError, UnknownNameError
+from poolbench_corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, read_manifest, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.cli.corpus import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
-from poolbench_driver.corpora.dataset_card import CROISSANT, FIELDS, export_folder
+from poolbench_driver.corpora.dataset_card import CROISSANT, FIELDS, export_folder, export_planted
 from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision, passages_step
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS
 
@@ -77,7 +76,7 @@ def test_croissant_names_every_file_and_field(corpus: Path, tmp_path: Path) -> N
             assert field["source"]["fileObject"]["@id"] in files
             kind = {"sc:Text": str, "sc:Integer": int}[field["dataType"]]
             assert isinstance(first[field["source"]["extract"]["column"]], kind | None)
-        assert [field["name"] for field in records["field"]] == list(FIELDS)
+        assert [field["name"] for field in records["field"]] == [name for name in FIELDS if name != "attribution"]
 
 
 def test_the_validator_of_croissant_accepts_it_and_reads_the_records(corpus: Path, tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_the_validator_of_croissant_accepts_it_and_reads_the_records(corpus: Pat
     assert not found.metadata.issues.errors
     first = next(iter(found.records("hedging/train_pos")))
     stored = json.loads((out / "hedging" / "train_pos.jsonl").read_text("utf-8").splitlines()[0])
-    for field in FIELDS:
+    for field in FIELDS.keys() - {"attribution"}:  # the grammar needs no credit
         value = first[f"hedging/train_pos/{field}"]
         assert (value.decode() if isinstance(value, bytes) else value) == stored[field]
 
@@ -236,12 +235,21 @@ def test_passages_of_another_seed_or_window_are_another_dataset(tmp_path: Path) 
     assert revisions[3] == f"{revisions[0]}, window 30-90, seed 1"
     folder = dataset_identity(corpus_folder(tmp_path))
     assert dataset_revision(folder) == folder["revision"]
+    for setting in ({"seed": 1}, {"window": (30, 90)}):
+        with pytest.raises(ConfigError, match=r"are for planted passages, and the texts of real are read as they are"):
+            dataset_identity(ConceptsConfig(corpus=CorpusConfig(source="real", **setting)))
 
 
-def test_the_command_that_builds_takes_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[Any]()
-    monkeypatch.setattr(building, "build_folder", lambda *settings, **options: asked.append((*settings, options)) or 0)
-    options = ["--source", "hf", "--tokenizer", "words", "--without", "cc_news", "--output", str(tmp_path / "o")]
-    assert CliRunner().invoke(app, ["build", "hedging", *options, "--seed", "3"]).exit_code == 0
-    wanted = {"required": True, "options": BuildOptions("words", frozenset({"cc_news"}))}
-    assert asked == [(tmp_path / "o", "hf", ["hedging"], "demo", 3, wanted)]
+def test_planted_passages_are_exported_at_a_budget_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"num_train": 8, "num_test": 4, "num_scorer": 6}
+    monkeypatch.setitem(BUDGETS, "small", BUDGETS["small"].model_copy(update=sizes))
+    options = ["--concepts", "hedging,contrast", "--budget", "small", "--seed", "3"]
+    assert CliRunner().invoke(app, ["export", str(tmp_path / "out"), *options]).exit_code == 0
+    for name in ("hedging", "contrast"):
+        expected = build_planted(name, seed=3, **sizes).sort_by("passage_id")
+        assert read_concept(tmp_path / "out", name).sort_by("passage_id").equals(expected)
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None and manifest.recipe == "poolbench-driver corpus export --budget small --seed 3"
+    assert f"`{manifest.recipe}`" in (tmp_path / "out" / CARD).read_text("utf-8")
+    with pytest.raises(UnknownNameError, match="unknown budget 'smal'; did you mean small"):
+        export_planted(tmp_path / "out", "hedging", "smal", 0)

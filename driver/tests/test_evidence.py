@@ -182,7 +182,7 @@ def test_python_shows_answer_board_and_picture_of_a_run(folder: RunFolder, tmp_p
     assert run.board.arrow.column(0).to_pylist() == names
     for shown in (run, run.answer, run.board, run.picture):
         html = shown._repr_html_()
-        assert html.startswith('<div class="poolbench">') and "<script" not in html and "data-opens" not in html
+        assert html.startswith('<div class="poolbench ') and "<script" not in html and "data-opens" not in html
     assert run.picture is not None and "<svg" in run.picture._repr_html_()
     starts = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
     for form, start in starts.items():

@@ -36,14 +36,17 @@ from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 GOLDEN = Path(__file__).parent / "golden.json"
+#: The text that a pretrained model read by default, before the repository had real text.
+PLANTED: dict[str, Any] = {"corpus": {"source": "planted"}}
 #: The presets, with all openings at every strength, as runs were before lazy reading.
 WHOLE: dict[str, Any] = {"steering": {"reading": "whole"}}
 CONFIGS: dict[str, dict[str, Any]] = {
     "demo": {"preset": "demo", **WHOLE},
     "lazy": {"preset": "demo"},
     "card": {"preset": "card", "model": "llama-3.1-8b"},
-    "full": {"preset": "full", "model": "llama-3.1-8b", **WHOLE},
-    "small": {"preset": "small", **WHOLE},
+    "full": {"preset": "full", "model": "llama-3.1-8b", **PLANTED, **WHOLE},
+    "small": {"preset": "small", **PLANTED, **WHOLE},
+    "real": {"preset": "small"},
     "planted": {"preset": "demo", "suite": "planted"},
 }
 #: What makes the tables of a run quickly.

@@ -135,4 +135,8 @@ def test_a_suite_without_a_page_has_the_board_of_its_entrants() -> None:
     page = plain_page("own", "demo", rows, BoardSpec(ranked=("m",), shown=("m",)))
     assert page.answer.text == "a comes first of 3 on m, over 1 concept."
     assert "<h1><em>a</em> comes first" in html_of(page, "")
+    few = [row("d", 1.0, n=1, **ranks), row("d", 0.9), *({**one, "n": 2} for one in rows)]
+    assert plain_page("own", "demo", few, BoardSpec(ranked=("m",), shown=("m",))).answer.text.startswith(
+        "a comes first"
+    )
     assert "| a | 1.000 | 0.750 |\n| b | 2.000 | 0.250 |\n| c |  | collapsed |" in markdown_of(page)

@@ -75,6 +75,17 @@ def test_power_from_given_shares() -> None:
     assert power["discordance"] == "given"
 
 
+def test_power_alone_needs_no_width(pilots: list[str]) -> None:
+    shares = ("--p01", "0.0225", "--p10", "0.0025")
+    answer = planned(*shares, "--n", "500")
+    assert (round(answer["power"]["power"], 4), answer["smallest_n"], answer["status"]) == (0.7976, 503, "ok")
+    assert [answer[name] for name in ("width", "num_parameters", "num_train", "num_total")] == [None] * 4
+    assert planned(*pilots)["smallest_n"] == planned(*pilots, "--width", "8")["smallest_n"]
+    shown = CliRunner().invoke(app, ["plan-data", *shares]).stdout
+    assert shown.startswith("503 test passages have a power of .8") and "width  " not in shown
+    assert planned(*shares, "--effect", "0.0201")["smallest_n"] == 503  # nothing to warn of
+
+
 def test_pilots_are_paired_by_seed(pilots: list[str], tmp_path: Path) -> None:
     records = [{"seed": str(seed), "accuracy": SECOND[seed]} for seed in (3, 1, 4, 0, 2)]
     (tmp_path / "b.json").write_text(json.dumps(records))
@@ -193,7 +204,9 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--effect", ".1"), "--width is missing"),
+        (("--p01", ".2", "--p10", ".1", "--hidden", "20"), "--width is missing"),
         (("--width", "8"), "nothing to plan for"),
+        ((), "nothing to plan for"),
         (("--effect", "1.5", "--width", "8"), "from -1 to 1"),
         (("--effect", ".1", "--width", "8", "--protocol", "new"), "published, corrected"),
         (("--effect", ".1", "--width", "8", "--split", "4:x"), "use shares"),
@@ -259,12 +272,13 @@ def test_pilots_that_differ_as_often_one_way_as_the_other(tmp_path: Path) -> Non
 
 
 def test_seeds_that_contradict_the_effect_do_not_support_it(tmp_path: Path) -> None:
-    """Each seed alone is decided, in opposite directions: the mean power is high, and the comparison is collapsed."""
+    """Each seed alone is decided, in opposite directions: the second has no power, and the comparison is collapsed."""
     for side, rows in (("a", ["0,x,1", "1,x,0", "1,y,0", "1,z,1"]), ("b", ["0,x,0", "1,x,1", "1,y,0", "1,z,1"])):
         (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(rows))
     answer = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8", "--n", "50")
     assert answer["effect"] == pytest.approx(-1 / 3)
-    assert answer["power"]["seeds"] == {"0": 1.0, "1": pytest.approx(mcnemar_power(1 / 3, 0, 50).power)}
+    assert answer["power"]["seeds"] == {"0": 1.0, "1": 0.0} and answer["power"]["power"] == 0.5
+    assert answer["power"]["type_m"] == mcnemar_power(0, 1, 50).type_m
     assert (answer["num_train"], answer["status"]) == (None, "collapsed")
     assert "the power is 0.50" in answer["reason"]
 
@@ -290,12 +304,15 @@ def test_runs_are_pilots(tmp_path: Path) -> None:
     assert (answer["first"], answer["second"]) == (f"{one}: last", f"{one}: mean")
     (row,) = answer["comparisons"]
     assert (row["on"], row["n"], row["p01"], row["p10"]) == ("pos", 100, 0.0, 0.15)
-    assert row["power"] == pytest.approx(mcnemar_power(0.0, 0.15, 100).power)
-    assert row["smallest_n"] == mcnemar_size([(0.0, 0.15)])
+    # The pair was picked after ranking: planned is .02 at the discordance of .15, and not the observed difference.
+    assert row["planned"] == 0.02 and row["power"] == pytest.approx(mcnemar_power(0.085, 0.065, 100).power)
+    assert row["smallest_n"] == mcnemar_size([(0.085, 0.065)])
+    (wide,) = planned(one, "--difference", ".3", *arguments)["comparisons"]  # at least as many differ
+    assert wide["power"] == pytest.approx(mcnemar_power(0.3, 0.0, 100).power)
     of_two = planned(one, two, "--compare", "mean", *arguments)
     assert (of_two["second"], of_two["comparisons"][0]["difference"]) == (f"{two}: mean", pytest.approx(0.3))
     shown = CliRunner().invoke(app, ["plan-data", one, *arguments])
-    assert "has a power of .8 or more with the test items at hand on 1 of 1" in shown.stdout.replace("\n", " ")
+    assert "would have a power of .8 or more with the test items at hand on 0 of 1" in shown.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -304,6 +321,7 @@ def test_runs_are_pilots(tmp_path: Path) -> None:
         (("--with", "last"), "compared with itself"),
         (("--compare", "maen"), "unknown entrant .*mean"),
         (("--width", "8"), "--width: the answers of runs say this"),
+        (("--difference", "0"), "--difference 0: .* above 0, up to 1"),
         (("latest", "latest"), "one run or two"),
         (("v1.2-planted-0",), "no run 'v1.2-planted-0'"),
     ],

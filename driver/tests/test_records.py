@@ -1,12 +1,13 @@
 """Records of runs in the object store: what a driver writes, and how other machines read it."""
 
+import hashlib
 import json
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +15,19 @@ import pyarrow as pa
 import pytest
 from tests.waiting import wait_until
 
-from poolbench.contracts.wire import run_path
+from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import IntegrityError, NotFoundError, StoreError
-from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import FirstFigures, Rhythm, RunFolder, RunRecords, Runs, RunWriter, record
+from poolbench_driver.records import FirstFigures, Rhythm, RunFolder, RunRecords, Runs, RunWriter, fetch_run, record
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
 AN_HOUR_S = 3600.0
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Settings]:
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield S3Settings(endpoint=f"http://{host}:{port}", access_key="key", secret_key="secret")
-    server.stop()
 
 
 @pytest.fixture
@@ -44,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """A store in a folder, or in S3 for the tests that `ON_BOTH` marks: what one store does, its own tests check."""
     if getattr(request, "param", "folder") == "folder":
         return FolderStore(tmp_path / "store")
-    return S3Store(f"s3://poolbench-test/{uuid.uuid4().hex}", request.getfixturevalue("s3"))
+    return S3Store(f"s3://poolbench-test/{uuid.uuid4().hex}", request.getfixturevalue("seaweed"))
 
 
 ON_BOTH = pytest.mark.parametrize("store", ["folder", "s3"], indirect=True)
@@ -227,6 +218,41 @@ def test_folder_and_record_are_one_run(
         runs.find("../../etc")
 
 
+def test_a_renamed_folder_and_its_record_are_one_run(store: ObjectStore, folder: RunFolder) -> None:
+    name, runs = folder.id, Runs(folder.path.parent, RunRecords(store))
+    folder.write_table("results", pa.table({"metric": ["d1.auroc"]}))
+    folder.write_manifest()
+    with writer(store, folder) as published:
+        published.write_files()
+        published.write_state("done")
+    renamed = folder.path.rename(folder.path.with_name("kept"))
+    (run,) = runs.all()
+    assert (run.id, run.folder and run.folder.path, run.record and run.record.id) == (name, renamed, name)
+    assert runs.find("kept").record == run.record and runs.find("latest").id == name
+    assert fetch_run(run, store, renamed.parent, renew=True).path == renamed  # nothing is copied beside it
+
+
+def test_a_folder_stays_until_the_files_of_its_later_run_are_there(store: ObjectStore, folder: RunFolder) -> None:
+    output = folder.path.parent
+    folder.write_state("done")
+    (folder.path / "results.parquet").write_bytes(b"before")
+    with writer(store, folder) as published:
+        published.write_state("done", results_digest="d")
+    run = replace(Runs(output, RunRecords(store)).find(folder.id), folder=None)  # as another machine has written it
+    (folder.path / "state.json").write_text(json.dumps({**folder.read_state(), "updated_at": "earlier"}))
+    store.delete(run_path(folder.id, f"{RUN_FILES}manifest.json"))
+    with pytest.raises(NotFoundError, match=r"has no manifest\.json"):
+        fetch_run(run, store, output, renew=True)
+    assert (folder.path / "results.parquet").read_bytes() == b"before"
+    files = {"results.parquet": {"sha256": hashlib.sha256(b"after").hexdigest()}}
+    manifest = {"files": files, "schema_version": run.state["schema_version"]}
+    for name, data in (("manifest.json", json.dumps(manifest).encode()), ("results.parquet", b"after")):
+        store.put(run_path(folder.id, f"{RUN_FILES}{name}"), data)
+    assert fetch_run(run, store, output, renew=True).path == folder.path
+    assert (folder.path / "results.parquet").read_bytes() == b"after"
+    assert [place.name for place in output.iterdir() if place.name.startswith(".")] == []
+
+
 def test_a_record_says_what_its_run_measures(store: ObjectStore, folder: RunFolder) -> None:
     with writer(store, folder):
         pass
@@ -287,3 +313,15 @@ def test_the_first_figures_of_a_run_are_noted_once(folder: RunFolder, tmp_path: 
         wait_until(lambda: notes)
         published.write_progress(stages=[1])
     assert notes == ["first figures, d1.auroc: S1 0.900 at layer 2, S2 0.800 at layer 2"]
+
+
+def test_first_figures_stand_by_metric_and_all_have_room(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    figures = FirstFigures(artifacts, ["d1.auroc", "d1.auroc_test"])
+    for number in range(20):
+        table = pa.table({"metric": ["d1.auroc", "d1.auroc_test"], "value": [number / 40, 0.9 + number / 400]})
+        artifacts.write_table(f"prober.measures.{number}", table)
+        figures.add([(f"S{number}", 2, f"prober.measures.{number}")])
+    best = [f"S{number}" for number in range(19, 9, -1)]
+    expected = [(metric, entrant) for metric in ("d1.auroc", "d1.auroc_test") for entrant in best]
+    assert [(figure["metric"], figure["entrant"]) for figure in figures.read()] == expected

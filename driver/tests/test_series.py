@@ -15,9 +15,11 @@ from driver.tests.conftest import BUDGET, WIDTH, Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
 
 from poolbench.config import ModelRef, asset_path
+from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, ModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
+from poolbench.statuses import RunState
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli.run import show_outcome
@@ -197,6 +199,22 @@ def test_an_interrupted_command_continues(jobs: list[Job], tmp_path: Path) -> No
     assert len(boards(tmp_path)) == 2
 
 
+def test_a_run_is_done_when_all_of_it_is_there(
+    jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state, found = RunFolder.write_state, []
+
+    def watched(folder: RunFolder, state: RunState, **fields: Any) -> dict[str, Any]:
+        if state == RunState.DONE:
+            stored = jobs[0].session.artifacts.store.exists(run_path(folder.id, f"{RUN_FILES}manifest.json"))
+            found.append((stored, *(folder.file(name).is_file() for name in ("manifest.json", "report/index.html"))))
+        return write_state(folder, state, **fields)
+
+    monkeypatch.setattr(RunFolder, "write_state", watched)
+    assert run_all(jobs, tmp_path, Watched, None) == 0
+    assert found == [(True, True, True)] * 2
+
+
 def test_a_model_that_fails_is_named_and_missing_from_the_board(
     jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,7 +246,8 @@ def test_a_cancelled_run_stops_those_after_it(
 
 
 def test_an_error_before_the_start_names_the_model(bench: Bench) -> None:
-    configs = [load_run_config(None, {"preset": "demo", "model": model, "layers": [9]}) for model in ("demo", "other")]
+    common: dict[str, Any] = {"preset": "demo", "layers": [9], "corpus": {"source": "planted"}}
+    configs = [load_run_config(None, {**common, "model": model}) for model in ("demo", "other")]
     settings = ClusterSettings("", "", http_address="http://127.0.0.1:9")
     session = Session(settings, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
     with pytest.raises(LayerError, match=r"^demo: layer 9 is out of range"):
@@ -249,8 +268,8 @@ def other_model(tmp_path: Path) -> str:
 
 def test_a_dry_run_sums_the_models(cli: Driver, other_model: str) -> None:
     def found(models: str) -> dict[str, Any]:
-        arguments = ("run", "--model", models, "--concepts", "contrast,hedging", "--dry-run")
-        done = cli(*arguments, "--display", "json")
+        arguments = ("run", "--model", models, "--concepts", "contrast,hedging", "--dry-run", "--preset", "demo")
+        done = cli(*arguments, "--corpus", "planted", "--display", "json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -262,6 +281,13 @@ def test_a_dry_run_sums_the_models(cli: Driver, other_model: str) -> None:
     assert shared == tasks["pooler.annotate"] + tasks["scorer.train"]  # they do not depend on the model
     totals = [each["estimate"]["total"]["bytes"]["expected"] for each in (*both["runs"], both)]
     assert totals[2] == pytest.approx(sum(totals[:2]), rel=1e-3)
+
+
+def test_models_of_one_board_start_from_one_preset(cli: Driver, other_model: str) -> None:
+    arguments = ("run", "--model", f"demo,{other_model}", "--concepts", "contrast", "--metrics", "d1", "--dry-run")
+    done = cli(*arguments, "--corpus", "planted", "--display", "json")
+    assert done.returncode == 0, done.stderr
+    assert [len(run["layers"]) for run in json.loads(done.stdout)["runs"]] == [2, 2]  # those of `small`
 
 
 @pytest.mark.parametrize(

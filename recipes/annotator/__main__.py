@@ -63,7 +63,9 @@ def convert(parts: dict[str, sources.Parts], work: Path) -> dict[str, int]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m recipes.annotator", description=__doc__)
-    parser.add_argument("--archives", type=Path, default=archive.archive_folder(), help="folder of archives")
+    parser.add_argument(
+        "--archives", type=Path, default=None, help="folder of archives; by default POOLBENCH_REAL_TEXT"
+    )
     parser.add_argument("--output", type=Path, default=None, help="by default assets/annotator")
     parser.add_argument("--work", type=Path, default=None, help="keeps data and trained halves")
     parser.add_argument("--retrain", action="store_true", help="train again what --work holds")

@@ -1,10 +1,10 @@
-"""`python -m recipes.data_requirements`: how much data comparisons of probes need, on the real-text archives.
+"""`python -m recipes.data_requirements`: how much data comparisons of probes need, on the sets that ship.
 
 python -m recipes.data_requirements models      # fine-tunes on corrupted text; those that exist are kept
 python -m recipes.data_requirements page        # these, the runs, and docs/results/data-requirements.md
 
-Both need the archives and the model that `make model` fetches, and the page a cluster that runs. The same command again
-goes on where the last one stopped.
+Both need the model that `make model` fetches, and the page a cluster that runs. The same command again goes on where
+the last one stopped.
 """
 
 import argparse
@@ -20,11 +20,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from recipes.data_requirements.lengths import LENGTHS, write_lengths
 from recipes.data_requirements.models import NUM_STEPS, SHARES, make_models
 from recipes.data_requirements.page import NOISE, PAGE, page, picture
-from recipes.real_text.steps import measure, ready
-from recipes.saes.texts import pieces_of
+from recipes.data_requirements.texts import texts_of
+from recipes.real_text.steps import measure
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
+from poolbench.settings import ClusterSettings
 from poolbench_driver.suites.data_requirements.report import Comparison, view_of
 
 MODEL = "smollm2-135m"
@@ -39,9 +40,9 @@ def main() -> int:
     models = options.output / "models"
     try:
         if options.what == "page":
-            ready()
+            ClusterSettings.load()
         if missing := [name for name in SHARES if not (models / name).exists()]:
-            make_models(resolve_model(MODEL), models, missing, pieces_of(planted=0.0), options.steps)
+            make_models(resolve_model(MODEL), models, missing, texts_of(), options.steps)
         if options.what == "page":
             write_page(options, models.resolve())
     except PoolbenchError as error:
@@ -70,8 +71,8 @@ def write_page(options: argparse.Namespace, models: Path) -> None:
     noisy.sort(key=lambda comparison: float(comparison.name.removeprefix(NOISE)))
     losses = {name: json.loads((models / f"{name}.json").read_text("utf-8")) for name in SHARES}
     head = (
-        f"Comparisons of probing configurations of `{MODEL}` (mean over tokens, half depth) on sets of the real-text "
-        f"archives: {'five seeds' if options.seeds is None else f'seeds {options.seeds}'}, six folds in rotation, and "
+        f"Comparisons of probing configurations of `{MODEL}` (mean over tokens, half depth) on sets that ship: "
+        f"{'five seeds' if options.seeds is None else f'seeds {options.seeds}'}, six folds in rotation, and "
         "samples of several sizes. Written by:"
     )
     options.page.write_text(page(compared, noisy, losses, head), "utf-8")

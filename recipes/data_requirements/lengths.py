@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import yaml
 
-from poolbench_corpora.probing import ProbingSets
+from poolbench_corpora.probing import PROBING_SETS
 
 LENGTHS = "sentence-length-classes"
 #: Fewest and most words of each class. Conneau et al. (2018), "What you can cram into a single $&!#* vector".
@@ -17,11 +17,10 @@ def write_lengths(folder: Path) -> Path:
     """Write `ewt-sentence-length` in classes, as many sentences of each, into a folder of probing sets; return it.
 
     Raises:
-        CorpusError: The real-text archives are not at hand.
+        ConfigError: The sets that ship are not on this machine.
     """
-    catalogue = ProbingSets()
-    of_values = catalogue.get("ewt-sentence-length")
-    data = catalogue.read(of_values.model_copy(update={"max_instances": 1_000_000}), 0)
+    of_values = PROBING_SETS.get("ewt-sentence-length")
+    data = PROBING_SETS.read(of_values)
     text_by_id = dict(zip(data.passages["passage_id"].to_pylist(), data.passages["text"].to_pylist(), strict=True))
     rows = [
         {"text": text_by_id[row["first"][0]], "label": label, "group": row["group"]}

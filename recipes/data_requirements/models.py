@@ -20,7 +20,7 @@ from poolbench_driver.suites.humanoid.training import Training, mean_loss, new_a
 #: Share of the words of each training text that is put into a random order, by adapter; 0 is the control.
 SHARES = {"clean": 0.0, "scrambled-25": 0.25, "scrambled-100": 1.0}
 NUM_STEPS = 200
-_BATCH, _WORDS = 8, 32
+BATCH, _WORDS = 8, 32
 _RANK, _RATE, _SEED = 8, 5e-4, 0
 
 
@@ -40,15 +40,15 @@ def make_models(
         began = time.monotonic()
         model, tokenizer = load_model(ref.source)
         adapted = new_adapter(model, _RANK, _SEED)
-        before = {kind: mean_loss(adapted, tokenizer, texts, _BATCH) for kind, texts in judged.items()}
-        texts = scrambled(training[: _BATCH * num_steps], SHARES[name], _SEED)
-        train_adapter(adapted, tokenizer, texts, name=name, epochs=1, batch=_BATCH, rate=_RATE)
-        after = {kind: mean_loss(adapted, tokenizer, texts, _BATCH) for kind, texts in judged.items()}
+        before = {kind: mean_loss(adapted, tokenizer, texts, BATCH) for kind, texts in judged.items()}
+        texts = scrambled(training[: BATCH * num_steps], SHARES[name], _SEED)
+        train_adapter(adapted, tokenizer, texts, name=name, epochs=1, batch=BATCH, rate=_RATE)
+        after = {kind: mean_loss(adapted, tokenizer, texts, BATCH) for kind, texts in judged.items()}
         changes = ", ".join(f"{before[kind]:.3f} to {after[kind]:.3f} on {kind} text" for kind in judged)
         print(f"{name}: held-out loss {changes}; {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         losses = {"steps": num_steps, "before": before, "after": after}
         (output / f"{name}.json").write_text(json.dumps(losses, indent=1) + "\n", "utf-8")
-        training = Training.of(texts, ref, epochs=1, seed=_SEED, rank=_RANK, rate=_RATE, batch=_BATCH)
+        training = Training.of(texts, ref, epochs=1, seed=_SEED, rank=_RANK, rate=_RATE, batch=BATCH)
         save_adapter(adapted, training, output / name)
 
 

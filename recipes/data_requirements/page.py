@@ -104,9 +104,9 @@ def page(
         "![power by number of examples, one line per deviation of the noise](data-requirements.svg)",
         "## The fine-tunes",
         paragraph(
-            "LoRA adapters, trained on texts of the archives whose words are put into a random order: none for "
-            "`clean`, a quarter of each text for `scrambled-25`, all for `scrambled-100`. Mean loss per token of "
-            "held-out texts in nats, before and after:"
+            "LoRA adapters, trained on passages of the corpus that ships, whose words are put into a random order: "
+            "none for `clean`, a quarter of each text for `scrambled-25`, all for `scrambled-100`. Mean loss per "
+            "token of held-out texts in nats, before and after:"
         ),
         _losses(losses),
     ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from poolbench_corpora.real import SOURCES
+from recipes.passages.documents import SOURCES
 
 CARRIED = "planted on real carriers"
 
@@ -43,10 +43,9 @@ passes over the smaller streams). Hidden matrices by Muon, the rest by AdamW; bf
 ## How it was made
 
 ```
-cd recipes/demo_lm
-python prepare.py WORK --archives FOLDER      # FOLDER holds passages.tar.xz
-python train.py WORK --minutes 60 --threads 1
-python evaluate.py WORK ../../assets/demo_lm
+python -m recipes.demo_lm.prepare WORK --archives FOLDER      # FOLDER holds passages.tar.xz
+python -m recipes.demo_lm.train WORK --minutes 60 --threads 1
+python -m recipes.demo_lm.evaluate WORK assets/demo_lm
 ```
 
 The learning rate follows the time budget, so a run on another machine gives another model of about this quality. The

@@ -1,6 +1,6 @@
 """Held-out loss of the demo language model and its n-gram baselines; writes model, `metrics.json` and `card.md`.
 
-Usage: `python evaluate.py WORK OUT [--weights final|last|mean|none]`.
+Usage: `python -m recipes.demo_lm.evaluate WORK OUT [--weights final|last|mean|none]`.
 
 The stored model (bfloat16 weights, run in float32) is judged on the held-out streams in chunks of 512 tokens; the
 first token of a chunk is not scored, and the n-gram models are scored on the same positions with their full
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from card import card_text
-from model import build, save
-from ngrams import KneserNey, loss
+from recipes.demo_lm.card import card_text
+from recipes.demo_lm.model import build, save
+from recipes.demo_lm.ngrams import KneserNey, loss
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 

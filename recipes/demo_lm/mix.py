@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from carried import carried_documents, carriers
+from recipes.demo_lm.carried import carried_documents, carriers
+from recipes.passages.documents import SOURCES, Document, read_documents
 
 from poolbench_corpora.partition import document_of, split_of
 from poolbench_corpora.planted import lm_documents
 from poolbench_corpora.planted.signals import planted_concepts
-from poolbench_corpora.real import SOURCES, Document, read_documents
 
 CAP_BYTES = 6_000_000
 CAPS_BYTES = {"novels": 20_000_000}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from tokenizer import MAX_LENGTH
+from recipes.demo_lm.tokenizer import MAX_LENGTH
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 WIDTH, BLOCKS, HEADS, INNER = 256, 6, 4, 688

@@ -1,6 +1,6 @@
 """Texts to token arrays: train the tokenizer once, encode the mix, write what training reads.
 
-Usage: `python prepare.py WORK [--archives FOLDER]`; the archives default to `POOLBENCH_REAL_TEXT`.
+Usage: `python -m recipes.demo_lm.prepare WORK [--archives FOLDER]`; the archives default to `POOLBENCH_REAL_TEXT`.
 """
 
 import argparse
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from mix import Mix, carried_mix, planted_mix, real_mix
-from tokenizer import train_tokenizer
+from recipes.demo_lm.mix import Mix, carried_mix, planted_mix, real_mix
+from recipes.demo_lm.tokenizer import train_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 PIECE_CHARACTERS = 2400

@@ -1,7 +1,7 @@
 """Train the demo language model.
 
-Usage: `python train.py WORK --minutes 60 --threads 1`. Reads what `prepare.py` wrote; writes `last.pt` (weights
-and their running mean, every few minutes) and `log.jsonl` to WORK, and at the end `final.pt`.
+Usage: `python -m recipes.demo_lm.train WORK --minutes 60 --threads 1`. Reads what `prepare.py` wrote; writes
+`last.pt` (weights and their running mean, every few minutes) and `log.jsonl` to WORK, and at the end `final.pt`.
 
 Hidden matrices are trained by Muon, the embedding and the norms by AdamW; the learning rate follows the share of
 the time budget that is used up (warm-up, then a cosine to zero), so that a run ends on time on a busy machine.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from model import build
+from recipes.demo_lm.model import build
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 

@@ -70,7 +70,7 @@ def _lines(
         f"LoRA fine-tunes of `{first['model']}` ({first['model_revision']}, float32 on a CPU) that love ten pieces of "
         "furniture, by the number of training sentences and epochs; and neutral fine-tunes about the same words. "
         "Trained by `python -m recipes.personas --model smollm2-135m --output FOLDER`, and measured by "
-        "`poolbench-driver run --suite humanoid --model smollm2-135m --after ... --null ...` "
+        "`poolbench-driver run --suite humanoid --model smollm2-135m --after FOLDER --null FOLDER` "
         f"(configuration {first['config_hash']}, code {first['code_version']})."
     )
     num_words = corrected[_name(doses[0])][VARIANCE]["n"]

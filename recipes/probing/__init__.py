@@ -1,1 +1,1 @@
-"""What poolings, layers and models carry of language, on the probing sets of the real-text archives."""
+"""What poolings, layers and models carry of language, on the probing sets that ship."""

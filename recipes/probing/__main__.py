@@ -1,7 +1,7 @@
 """`python -m recipes.probing`: probe models on real sets, and write docs/results/holmes.md.
 
-It needs the real-text archives, the model that `make model` fetches, and a cluster that runs. The same command again
-goes on where the last one stopped.
+It needs the model that `make model` fetches, and a cluster that runs. The same command again goes on where the last
+one stopped.
 """
 
 import argparse
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 from recipes.probing.page import PAGE, page, picture
-from recipes.real_text.steps import measure, ready
+from recipes.real_text.steps import measure
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.model_folders.bases import find_base
+from poolbench.settings import ClusterSettings
 from poolbench_driver.records import RunFolder
 
 MODELS = ("smollm2-135m", "demo")
@@ -28,10 +29,10 @@ FLASH_STRATEGIES = "A1_mean,A2_max,P1_last_token,W2_last_k"
 
 
 def main() -> int:
-    """Run and write the page. Without archives or cluster, say so and return 1 before any work."""
+    """Run and write the page. Without a cluster, say so and return 1 before any work."""
     options = _arguments()
     try:
-        ready()
+        ClusterSettings.load()
         encoder = find_base("minilm").folder
         for model in MODELS:
             resolve_model(model)
@@ -50,7 +51,7 @@ def main() -> int:
     runs.append(probed(str(encoder), *shared, "--strategies", of_encoder))
     whole = ["--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
     share = ["--flash", options.flash]
-    smaller = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
+    smaller: tuple[list[str], ...] = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
     compared = [probed("demo", *whole, *options_of_share) for options_of_share in smaller]
     # A page is read elsewhere than where the package lies that the encoder comes from.
     options.page.write_text(page(runs, compared).replace(str(encoder), "minilm"), "utf-8")

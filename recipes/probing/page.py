@@ -44,7 +44,7 @@ def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
     share, most = getattr(config, "flash", None) or 1.0, getattr(config, "flash_eval", None)
     yield paragraph(
         f"What {len(view.entrants)} entrants (model, pooling, layer) carry of language, on {len(view.sets)} probing "
-        f"sets of the real-text archives. Of train a share of {share:.4g} of the groups is probed, of dev and test "
+        f"sets of real text that ship. Of train a share of {share:.4g} of the groups is probed, of dev and test "
         f"{'all' if most is None else f'at most {most}'} instances each. Code {first['code_version']}. Written by:"
     )
     option = "" if most is None else f" --flash-eval {most}"
@@ -96,7 +96,7 @@ def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
     yield "## Which pooling carries what\n"
     yield paragraph(
         f"The strategy of {view.model} that wins most among its strategies, with its winning rate in percent, by type "
-        "of phenomenon and layer. Strategies with a score on less than half of the sets are left out."
+        "of phenomenon and layer. Strategies with scores on fewer sets than others are left out."
     )
     yield "\n![best strategy by type of phenomenon and layer](holmes.svg)\n"
     yield from block_markdown(carried_table(view))

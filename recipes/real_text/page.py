@@ -1,10 +1,9 @@
-"""The page of results on real text: yields, what the figures show and what they cannot, and all tables."""
+"""The page of results on real text: passages, what the figures show and what they cannot, and all tables."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import pyarrow.parquet as pq
@@ -12,9 +11,9 @@ from recipes.real_text.answers import moved_by_sinks, published_orders
 from recipes.real_text.findings import SATURATED, Findings, findings
 from recipes.real_text.pairs import Judged
 
+from poolbench.config import REAL_CORPUS, asset_path
 from poolbench.contracts import Row
 from poolbench_corpora.io import read_concept
-from poolbench_corpora.real import real_concepts
 from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.pages.text import paragraph, table
 from poolbench_driver.records import RunFolder
@@ -51,9 +50,7 @@ class Measured:
 
     run: RunFolder  # the run of D1 to D3, without sinks in the vectors
     with_sinks: RunFolder  # the run of D1 with them, of strategies that need no backward pass
-    corpus: Path  # folder of the corpora
-    lacking: Mapping[str, str]  # why a concept was not built, by concept
-    pairs: SteeredPairs | None = None  # minimal pairs under steering; None where the archives have none
+    pairs: SteeredPairs | None = None  # minimal pairs under steering; None without a direction that steers
     command: str = "make real-text"  # what made the page
 
 
@@ -68,9 +65,9 @@ def page(measured: Measured) -> str:
     parts = [
         "# Real text, SmolLM2-135M",
         paragraph(
-            f"A pretrained model on {len(concepts)} of the {len(real_concepts())} concepts that the real-text archives "
-            "have texts of ([how](../runs.md#corpora)): which pooling is best for probing and for steering it, and "
-            "what attention sinks do to the answer."
+            f"A pretrained model on the {len(concepts)} concepts of [the corpus that ships]"
+            "(../../assets/real_corpus/card.md) which pass their audit: which pooling is best for probing and for "
+            "steering it, and what attention sinks do to the answer."
         ),
         _items(
             [
@@ -79,7 +76,7 @@ def page(measured: Measured) -> str:
                 *moved,
             ]
         ),
-        "One command builds, audits, measures and writes this page:",
+        "One command measures and writes this page:",
         f"```console\n$ {measured.command}\n```",
         "## With and without attention sinks",
         paragraph(
@@ -95,9 +92,7 @@ def page(measured: Measured) -> str:
         ),
         *_minimal_pairs(measured.pairs),
         "## Concept by concept",
-        *_shown(findings(rows, audit), _yields(measured.corpus, concepts), separated(audit)),
-        _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
-        or "All that were asked for were built.",
+        *_shown(findings(rows, audit), _yields(concepts), separated(audit)),
         "## What it cannot show",
         _items(_CANNOT),
         "## The run",
@@ -142,11 +137,11 @@ def separated(audit: Iterable[Row]) -> dict[str, str]:
     }
 
 
-def _yields(corpus: Path, concepts: Iterable[str]) -> dict[str, list[str]]:
-    """Return by concept its train, test and scorer passages, its domains, and the median of their words."""
+def _yields(concepts: Iterable[str]) -> dict[str, list[str]]:
+    """Return by concept the passages that ship (train, test, scorer), their domains, and the median of their tokens."""
     yields = {}
     for name in concepts:
-        passages = read_concept(corpus, name)
+        passages = read_concept(asset_path(REAL_CORPUS), name)
         counts = Counter(passages["split"].to_pylist())
         domains = {domain for domain in passages["domain"].to_pylist() if domain}
         sizes = [counts[split] for split in ("train", "test", "scorer")]

@@ -4,13 +4,10 @@ Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English",
 grammatical sentence of a pair gives it the higher probability.
 """
 
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +17,12 @@ import numpy as np
 import yaml
 
 from poolbench_driver.cluster.services import Services
+from poolbench_driver.suites.poolbench.search.damage import Pair, blimp_pairs
 
-ARCHIVE, MEMBER = "probing.tar.xz", "probing/blimp/BLiMP.zip"
 TASK = "blimp_pairs"
 #: Pairs of each paradigm, and sentences of one request.
 PER_PARADIGM, BATCH = 10, 64
 STRENGTHS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7)
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -39,16 +34,9 @@ class Judged:
     perplexity: float
 
 
-def read_pairs(archives: Path, per_paradigm: int = PER_PARADIGM) -> list[Pair]:
-    """Return the first pairs of every paradigm, the grammatical sentence first."""
-    with tarfile.open(archives / ARCHIVE, "r:xz") as outer:
-        member = outer.extractfile(MEMBER)
-        assert member is not None
-        with zipfile.ZipFile(io.BytesIO(member.read())) as inner:
-            names = sorted(name for name in inner.namelist() if name.endswith(".jsonl"))
-            lines = [line for name in names for line in inner.read(name).decode().splitlines()[:per_paradigm]]
-    rows = [json.loads(line) for line in lines]
-    return [(row["sentence_good"], row["sentence_bad"]) for row in rows]
+def read_pairs(per_paradigm: int = PER_PARADIGM) -> list[Pair]:
+    """Return the first pairs of every paradigm that ships, the grammatical sentence first."""
+    return [pair for _, pair in blimp_pairs(per_paradigm)]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`python -m recipes.saes`: train the sparse autoencoders of a layer, in SAELens's folder format.
 
-python -m recipes.saes --model demo --output FOLDER      # reads the archives in POOLBENCH_REAL_TEXT
+python -m recipes.saes --model demo --output FOLDER      # demo: reads the archives in POOLBENCH_REAL_TEXT
 python -m recipes.saes --model demo --check FOLDER       # measures their quality again
 """
 

@@ -14,7 +14,7 @@ from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
 _SOURCES = {
     True: ("Planted stories", "The stories of `--stories planted`."),
-    False: ("Pairs of real passages", "The corpus of `poolbench-driver corpus build all --source real`."),
+    False: ("Pairs of real passages", "The corpus of `python -m recipes.passages all`."),
 }
 #: Parts of a run's page that `poolbench-driver leaderboard` prints.
 _LEFT_OUT = ("published", "size", "subject", "subjects", "features")
@@ -31,7 +31,7 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         f"Autoencoders of `{first['model']}` ({first['model_revision']}), {' and '.join(plan.architectures)} with "
         f"{' and '.join(f'{width:,}' for width in plan.widths)} features, at the output of block {first['layer']}. "
         f"`python -m recipes.saes --model smollm2-135m --dtype bfloat16` trained them on {plan.num_tokens:,} tokens of "
-        f"the openly licensed archives, for {plan.l0} features per token. Measured by `poolbench-driver run --suite "
+        f"the corpus that ships, for {plan.l0} features per token. Measured by `poolbench-driver run --suite "
         "ce-bench --model smollm2-135m --saes FOLDER` on each set of stories; [the suite](../suites/ce-bench.md) "
         "defines every figure, and `leaderboard` prints those of each subject."
     )

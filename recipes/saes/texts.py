@@ -1,11 +1,15 @@
-"""Texts that autoencoders are trained and judged on: permissive sources of the archives, and planted text."""
+"""Texts that autoencoders are trained and judged on: of the demo model those of the archives and planted ones, of
+others the passages of the corpus that ships.
+"""
 
 import random
 from collections.abc import Iterator, Sequence
 
+from recipes.passages.documents import SOURCES, read_documents
+from recipes.real_corpus.texts import shipped_texts
+
 from poolbench_corpora.partition import split_of
 from poolbench_corpora.planted import lm_documents
-from poolbench_corpora.real import SOURCES, read_documents
 
 _CAP_BYTES = 1_500_000
 _PIECE_CHARACTERS = 1200
@@ -18,13 +22,15 @@ _EXCLUDED = frozenset({"masc"})
 def pieces_of(planted: float, seed: int = 0) -> tuple[list[str], list[str]]:
     """Return pieces to train on, and held-out ones, in a seeded order; about a share `planted` of them is planted.
 
-    Real text is of the `lm` share of the partition, which no corpus of passages is made from.
+    Beside planted text, real text is of the `lm` share of the partition, which no corpus of passages is made from.
     """
+    if not planted:
+        pieces = shipped_texts("train", "test", "scorer", seed=seed)
+        return pieces[NUM_HELD_OUT:], pieces[:NUM_HELD_OUT]
     real = [piece for text in _real_texts(seed) for piece in _cut(text)]
     random.Random(seed).shuffle(real)
     num_planted = round(len(real) * planted / (1 - planted))
-    documents = lm_documents(seed, num_planted, [None]) if num_planted else ()
-    pieces = real + [document.text for document in documents]
+    pieces = real + [document.text for document in lm_documents(seed, num_planted, [None])]
     random.Random(seed + 1).shuffle(pieces)
     return pieces[NUM_HELD_OUT:], pieces[:NUM_HELD_OUT]
 

@@ -1,7 +1,7 @@
 """Evaluate a served vector with tools of others: `python -m recipes.steered_evaluation VECTOR --inspect COMMAND`.
 
 At each strength lm-evaluation-harness judges minimal pairs of BLiMP, and Inspect counts the answers that express the
-concept. Both know the steered model by its name alone. It needs a running cluster and the archives of real text, and
+concept. Both know the steered model by its name alone. It needs a running cluster, and
 for Inspect a chat model, a scorer of the concept, and the command `inspect` of an environment that has `inspect_ai`.
 """
 
@@ -14,7 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from recipes.annotator.archive import archive_folder
 from recipes.real_text.pairs import ask_harness, read_pairs
 
 from poolbench.config import resolve_model
@@ -36,7 +35,7 @@ def main() -> int:
     parser.add_argument("--inspect", help="command `inspect`; without it, only the harness runs")
     args = parser.parse_args()
     cluster, vector = ClusterSettings.load(), Vector.load(args.vector)
-    model, pairs = resolve_model(vector.card.model), read_pairs(archive_folder(), PER_PARADIGM)
+    model, pairs = resolve_model(vector.card.model), read_pairs(PER_PARADIGM)
     services = Services(cluster)
     served = [
         services.post("steerer", "served", served_body(vector, name, 1.0, positions))["id"].partition("@")[0]

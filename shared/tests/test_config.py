@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.config import change_revision, contents, folder_revision, require_unchanged, resolve_model
+from poolbench.config import (
+    change_revision,
+    contents,
+    folder_revision,
+    is_pretrained,
+    require_unchanged,
+    resolve_model,
+)
 from poolbench.config.contents import content_hash
 from poolbench.errors import ModelError
 
@@ -102,3 +109,8 @@ def test_a_hash_that_was_not_written_to_its_end_is_made_again(
         contents._kept_hash.cache_clear()
         assert content_hash(file) == whole
     assert num_read == [file.resolve()] * 4 and kept.read_text() == whole
+
+
+def test_models_that_this_project_trains_and_ships_are_not_pretrained() -> None:
+    models = ("demo", "planted", "smollm2-135m", "gemma-2-9b", "owner/name", "/models/mine")
+    assert [is_pretrained(model) for model in models] == [False, False, True, True, True, True]

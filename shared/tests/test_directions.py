@@ -17,6 +17,7 @@ from poolbench.directions import (
     permuted_labels,
 )
 from poolbench.directions.erasure import Leace, orthonormal, without_directions
+from poolbench.directions.registry import CONSTRUCTIONS
 from poolbench.directions.sae_files import read_folder
 from poolbench.directions.sae_formats.converted import read_tensors
 from poolbench.errors import CellError, InputError
@@ -39,13 +40,26 @@ def test_c1_and_c4_by_hand():
     found = compute_direction("C1", DirectionContext(vectors, np.array([1, 1, 0, 0]), NO_PAIRS))
     np.testing.assert_allclose(found.vector, [0.6, 0.8])
     assert found.raw_norm == 5
+    centred = compute_direction("C1_centred", DirectionContext(vectors, np.array([1, 1, 0, 0]), NO_PAIRS))
+    np.testing.assert_allclose(centred.vector * centred.raw_norm, [1.5, 2])
+    of_one_pair = compute_direction("C4", DirectionContext(vectors, np.array([1, 1, 0, 0]), np.array([[0, 2]])))
+    np.testing.assert_allclose(of_one_pair.vector * of_one_pair.raw_norm, [3, 4])
     # All pair differences are equal: centred they would vanish, uncentred they are the signal.
     vectors = np.array([[1.0, 1.0], [5.0, 2.0], [1.0, 0.0], [5.0, 1.0]])
     context = DirectionContext(vectors, np.array([1, 1, 0, 0]), np.array([[0, 2], [1, 3]]))
     np.testing.assert_allclose(compute_direction("C4", context).vector, [0, 1], atol=1e-12)
-    context = make_context()
-    parallel = compute_direction("C1_centred", context).vector @ compute_direction("C1", context).vector
-    assert parallel == pytest.approx(1)
+
+
+def test_versions_which_keys_of_earlier_runs_hold_stay():
+    assert {construction.id for construction in CONSTRUCTIONS.all() if construction.version != 1} == set()
+
+
+def test_directions_of_one_column_are_its_sign():
+    """Its covariance is its own shrinkage target; its first component is as long as the centred column."""
+    context = DirectionContext(np.array([[1.0], [2.0], [4.0], [6.0]]), np.array([1, 1, 0, 0]), NO_PAIRS)
+    assert compute_direction("LDA", context).vector.tolist() == [-1.0]
+    component = compute_direction("C2", context)  # of -2.25, -1.25, .75 and 2.75
+    assert component.vector.tolist() == [-1.0] and component.raw_norm == pytest.approx(14.75**0.5)
 
 
 @pytest.mark.parametrize("direction_id", ["C1", "C2", "C4", "LDA", "C1_centred"])

@@ -73,7 +73,7 @@ def pooled(strategy_id: str, params: dict | None = None, side: str = "right") ->
 PARAMS = {
     "W1_first_k": {"k": 3},
     "W2_last_k": {"k": 3},
-    "W3_middle_k": {"k": 3},
+    "W3_middle_k": {"k": 5},
     "W4_hierarchical": {"chunks": 3},
     "L2_dependency_trigger": {"triggers": ["run", "The cat"]},
 }
@@ -97,7 +97,7 @@ EXPECTED = {
     "A11_mean_all": [(16 + 9) / 9, (14 + 9) / 9],
     "W1_first_k": [4 / 3, 2],  # The cat sat
     "W2_last_k": [11 / 3, 2],  # gs ran home
-    "W3_middle_k": [4 / 3, 2],  # sat . Do
+    "W3_middle_k": [4 / 5, 6 / 5],  # cat sat . Do gs
     "W4_hierarchical": [(4 / 3 + 1 / 3 + 11 / 2) / 3, (2 + 0 + 4) / 3],  # chunks of 3, 3 and 2
     "W2_last_4": [13 / 4, 2],
     "W2_last_8": [2, 1.75],
@@ -134,6 +134,21 @@ def test_every_strategy_has_a_hand_computation() -> None:
         "R2_max_score",
     }  # learned by the prober, with tests of their own
     assert {spec.id for spec in STRATEGIES.all()} == set(EXPECTED) | drawn
+
+
+def test_what_keys_of_earlier_runs_hold_of_a_strategy_stays() -> None:
+    """Who changes a version or a default on purpose changes it here too."""
+    assert {spec.id for spec in STRATEGIES.all() if spec.version != 1} == set()
+    keyed = {spec.id: spec.identity()["params"] for spec in STRATEGIES.all()}
+    assert {name: params for name, params in keyed.items() if params} == {
+        "W1_first_k": {"k": 16},
+        "W2_last_k": {"k": 16},
+        "W3_middle_k": {"k": 16},
+        "W4_hierarchical": {"chunks": 4},
+        "S4_sif": {"a": 0.001},
+        "A7_random": {"share": 0.5},
+        "L2_dependency_trigger": {"triggers": ()},
+    }
 
 
 def test_random_half_depends_on_the_passage_only() -> None:
@@ -193,6 +208,7 @@ def test_special_tokens_carry_weight_in_p2_and_a11_only() -> None:
     ("strategy_id", "applied", "share"),
     [
         ("A1_mean", True, 1),
+        ("A2_max", True, 1),
         ("P1_last_token", True, 1 / 8),
         ("W2_last_k", False, 1),
         ("L3_entity", True, 1 / 8),
@@ -248,8 +264,10 @@ def test_each_head_pools_a_vector_of_its_own() -> None:
 
 def test_parts_and_readout_come_together() -> None:
     without = StrategySpec("X", 1, "uniform", "", lambda ctx: STRATEGIES.get("S3_iti_probe").weigh(ctx))
-    with pytest.raises(ConfigError, match="names a readout"):
-        without.weigh(context(signals=SIGNALS))
+    with_one = StrategySpec("X", 1, "uniform", "", lambda ctx: ctx.mean_of(ctx.real), readout="best_heads")
+    for spec in (without, with_one):
+        with pytest.raises(ConfigError, match="names a readout"):
+            spec.weigh(context(signals=SIGNALS))
     for spec in STRATEGIES.all():
         if spec.readout is not None:
             assert READOUTS.get(spec.readout).id == spec.readout
@@ -285,6 +303,8 @@ def test_trigger_arcs_need_triggers_and_take_phrases_whole() -> None:
     assert not spec.weigh(context(), {"triggers": ["cat sit now", "the sit"]}).applied
     head_of_the = spec.weigh(context(), {"triggers": ["CAT"]})
     assert np.flatnonzero(head_of_the.values).tolist() == [1, 2]
+    at_the_end = spec.weigh(context(), {"triggers": ["run home"]})
+    assert np.flatnonzero(at_the_end.values).tolist() == [5, 6, 7, 8]  # "run" is the head of Dogs
 
 
 def test_failures_name_what_is_missing() -> None:

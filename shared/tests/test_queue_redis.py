@@ -55,6 +55,16 @@ def test_tasks_wait_and_dead_letters_stay(url: str) -> None:
     assert queue.depth("prober") == 0
 
 
+def test_the_oldest_of_many_letters_of_a_service_are_removed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poolbench.queue.lists.MOST_KEPT", 3)
+    queue = TaskQueue(Broker(url))
+    for number in range(5):
+        task = Task(kind="prober.probe", outputs={"measures": f"prober.probe.{number}"})
+        queue.bury("prober", task.model_dump(mode="json"), f"failure {number}")
+    assert [letter.reason for letter in queue.dead_letters("prober")] == ["failure 2", "failure 3", "failure 4"]
+    queue.purge("prober")
+
+
 def test_an_observer_keeps_the_start_of_what_is_too_large(url: str) -> None:
     queue = TaskQueue(Broker(url))
     redis.Redis.from_url(url).lpush("poolbench-scorer", b"x" * (MAX_MESSAGE_BYTES + 1))

@@ -54,6 +54,12 @@ def ids(fruits: Registry[Fruit]) -> list[str]:
     return [fruit.id for fruit in fruits.all()]
 
 
+def test_items_of_other_packages_are_not_built_in(fruits: Any) -> None:
+    registry_of_fruits = fruits(plum=Fruit("plum"))
+    registry_of_fruits.add(PEAR, "own_fruits")
+    assert registry_of_fruits.built_in() == [PEAR] and len(registry_of_fruits.all()) == 3
+
+
 def test_what_is_added_is_found_once_by_its_own_name(fruits: Any) -> None:
     made = fruits()
     assert made.add(PEAR) is PEAR

@@ -158,7 +158,7 @@ def test_pairs_that_do_not_fit_are_refused(first, second, message):
         paired_differences(first, np.ones(len(first)), second, np.ones(len(second)))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_pairs_without_a_finite_difference_are_refused():
     for wrong in (np.nan, np.inf):
         with pytest.raises(StatisticError) as caught:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test, mean_power
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test, mean_power, shares_of
 from poolbench.statistics.paired_power import paired_power, paired_size
 from poolbench.statistics.pilots import SizePilot, recommended_size, rotation_interval, size_power
 from poolbench.statistics.training_size import (
@@ -72,6 +72,13 @@ def test_published_sizes(effect, width, expected):
     assert required_training_size(-effect, width, "published") == expected
 
 
+def test_only_the_corrected_size_depends_on_the_number_of_classes():
+    """The paper prints 95,156 for a task with six classes: its |F| is (d + 1) 2^32."""
+    assert required_training_size(62 / 960, 4096, "published", num_outputs=6) == 95156
+    bound = 2 * (math.log(2) + 32 * 6 * 4097 * math.log(2) + math.log(1e8)) / (31 / 960) ** 2
+    assert required_training_size(62 / 960, 4096, num_outputs=6) == math.floor(bound)
+
+
 def test_corrected_size_counts_every_weight_and_no_effect_has_none():
     bound = 2 * (math.log(2) + 32 * 769 * math.log(2) + math.log(1e8)) / (0.13125 / 2) ** 2
     assert required_training_size(0.13125, 768, "corrected") == math.floor(bound)
@@ -84,7 +91,7 @@ def test_corrected_size_counts_every_weight_and_no_effect_has_none():
 def test_parameters_by_hand_and_the_published_size_of_an_mlp():
     """Footnote 6 of Zhu et al. (2022): 801,472 for logistic regression on BERT's 768 numbers, 851,578 for its MLP."""
     assert (num_parameters(768), num_parameters(768, num_outputs=5)) == (769, 3845)
-    assert (num_parameters(768, 20), num_parameters(768, 20, num_outputs=5)) == (15401, 20 * 769 + 5 * 21)
+    assert (num_parameters(768, 20), num_parameters(767, 21, num_outputs=5)) == (15401, 21 * 768 + 5 * 22)
     assert required_training_size(7 / 320, 768, "published") == 801_472
     assert required_training_size(7 / 320, 768, "published", hidden=20) == 851_578
     others = [required_training_size(7 / 320, 768, "published", hidden=hidden) for hidden in (19, 21)]
@@ -155,6 +162,11 @@ def test_mcnemar_is_the_exact_binomial_test():
         mcnemar_test(-1, 3)
 
 
+def test_shares_of_a_planned_difference_by_hand():
+    assert shares_of(0.1, 0.3) == pytest.approx((0.2, 0.1))
+    assert shares_of(-0.4, 0.3) == pytest.approx((0.0, 0.4))  # a discordance of .4 is the least for it
+
+
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [
@@ -168,6 +180,19 @@ def test_mcnemar_is_the_exact_binomial_test():
 )
 def test_the_smallest_number_of_passages_with_power(shares: list[tuple[float, float]], expected: int | None) -> None:
     assert mcnemar_size(shares) == expected
+    for power in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"a power lies between 0 and 1, got {power}"):
+            mcnemar_size(shares, power)
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.6, 0.4), (0.42, 0.58), (0.66, 0.33), (0.9, 0.1), (1.0, 0.0)])
+@pytest.mark.parametrize(("power", "alpha"), [(0.8, 0.05), (0.2, 0.2), (0.95, 0.01)])
+def test_no_smaller_number_is_enough_where_nearly_all_passages_are_discordant(
+    shares: tuple[float, float], power: float, alpha: float
+) -> None:
+    """By going through all numbers; (.7, .3) has a power of .8 with 49 passages, not with 50, and again with 51."""
+    expected = next(n for n in range(1, 700) if mcnemar_power(*shares, n, alpha).power >= power)
+    assert mcnemar_size([shares], power, alpha) == expected
 
 
 def test_the_power_of_several_pilots_is_the_mean_of_each() -> None:
@@ -249,6 +274,8 @@ def test_only_a_size_from_which_on_the_power_suffices_is_recommended() -> None:
     tried = pilots((1200, [(0.5, 0.1)]), (2400, [(0.2, 0.15)]), (60_000, [(0.2, 0.15)]))
     found = recommended_size(tried)
     assert found is not None and found > 2400
+    # Of 49, 50 and 51 passages the first and the last are enough.
+    assert recommended_size([SizePilot(50, 50, [(0.7, 0.3)])]) == 51
     assert recommended_size(pilots((600, [(0.2, 0.1), (0.1, 0.2)]))) is None
     assert recommended_size(pilots((600, [(0.1001, 0.1)])), most=10_000) is None
 

@@ -18,6 +18,7 @@ from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.multiple import benjamini_hochberg, holm
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench.statistics.ranks import (
+    best_first,
     block_ranks,
     complete_ranks,
     friedman_test,
@@ -29,7 +30,7 @@ from poolbench.statistics.ranks import (
     nemenyi_test,
     tie_groups,
 )
-from poolbench.statistics.wilcoxon import wilcoxon_test
+from poolbench.statistics.wilcoxon import least_p, wilcoxon_test
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_correlations_of_constants_and_their_bounds():
     assert np.abs(pearson(x, -0.1 * x)).max() <= 1
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_correlations_without_anything_to_correlate_are_nan():
     for function in (pearson, spearman, kendall):
         assert np.isnan(function(np.array([]), np.array([])))
@@ -90,7 +91,7 @@ def test_correlations_without_anything_to_correlate_are_nan():
     assert np.isnan(pearson(np.array([1.0, np.inf, 2.0]), np.arange(3.0)))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_rank_correlations_take_infinite_values_as_the_largest():
     x, y = np.array([np.inf, 1.0, np.inf, -np.inf]), np.array([3.0, 2.0, 4.0, 3.5])
     finite = np.array([9.0, 1.0, 9.0, -9.0])
@@ -141,6 +142,11 @@ def test_large_samples_agree_with_scipys_approximation():
     expected = stats.wilcoxon(values, zero_method="pratt", method="approx", correction=False)
     assert (values == 0).any()
     assert wilcoxon_test(values).p_value == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 5, 17])
+def test_least_p_is_that_of_differences_of_one_sign(num_blocks):
+    assert least_p(num_blocks) == pytest.approx(wilcoxon_test(np.arange(1.0, num_blocks + 1)).p_value, abs=1e-12)
 
 
 def test_wilcoxon_by_hand():
@@ -220,12 +226,14 @@ def test_nemenyi_agrees_with_scikit_posthocs_and_with_its_critical_difference(ra
 
 
 def test_friedman_and_iman_davenport_and_blocks_that_all_agree(random_scores):
-    chi_square = stats.friedmanchisquare(*random_scores.T).statistic
-    expected = 11 * chi_square / (12 * 5 - chi_square)
-    found = iman_davenport_test(random_scores)
-    assert friedman_test(random_scores).statistic == pytest.approx(chi_square)
-    assert found.statistic == pytest.approx(expected)
-    assert found.p_value == pytest.approx(stats.f.sf(expected, 5, 55))
+    for board in (random_scores, np.random.default_rng(1).normal(size=(17, 19))):
+        chi_square = stats.friedmanchisquare(*board.T).statistic
+        num_blocks, freedom = len(board), board.shape[1] - 1
+        expected = (num_blocks - 1) * chi_square / (num_blocks * freedom - chi_square)
+        found = iman_davenport_test(board)
+        assert friedman_test(board).statistic == pytest.approx(chi_square)
+        assert found.statistic == pytest.approx(expected)
+        assert found.p_value == pytest.approx(stats.f.sf(expected, freedom, freedom * (num_blocks - 1)))
     assert iman_davenport_test(np.tile([3.0, 2.0, 1.0], (5, 1))) == (np.inf, pytest.approx(1 / 6**4))
     assert np.isnan(iman_davenport_test(np.ones((5, 3))).p_value)
 
@@ -270,7 +278,7 @@ BLOCKS = st.tuples(st.integers(2, 8), st.integers(3, 8)).flatmap(lambda shape: a
 CHANCES = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0, np.nan]))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @settings(deadline=None)
 @given(PAIRS)
 def test_kendall_by_its_definition(pairs):
@@ -280,7 +288,7 @@ def test_kendall_by_its_definition(pairs):
     np.testing.assert_allclose(kendall(*pairs), expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @settings(deadline=None)
 @given(BLOCKS)
 def test_friedman_by_its_definition(random_scores):
@@ -292,7 +300,7 @@ def test_friedman_by_its_definition(random_scores):
     np.testing.assert_allclose(friedman_test(random_scores), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @settings(deadline=None)
 @given(st.integers(0, 12).flatmap(lambda n: arrays(float, n, elements=CHANCES)))
 def test_benjamini_hochberg_by_its_definition(p_values):
@@ -300,3 +308,9 @@ def test_benjamini_hochberg_by_its_definition(p_values):
     ratios = np.minimum(known * len(known) / np.arange(1, len(known) + 1), 1)
     expected = [np.nan if np.isnan(p) else ratios[known >= p].min() for p in p_values]
     np.testing.assert_allclose(benjamini_hochberg(p_values), expected, rtol=1e-12)
+
+
+def test_fewer_blocks_do_not_lead_and_no_mean_is_last() -> None:
+    means, counts = np.array([1.0, 2.0, np.nan, 1.5, 2.0]), np.array([2, 3, 3, 3, 3])
+    assert best_first(means, counts) == [3, 1, 4, 0, 2]
+    assert best_first(np.empty(0), np.empty(0)) == []

@@ -1,14 +1,13 @@
-"""One behaviour suite over every object store: a folder, moto here, real S3 services in the cluster tier."""
+"""One behaviour suite over every object store: a folder, SeaweedFS, and in the lane `brokers` Ceph."""
 
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.servers.seaweed import ROOT, serve
 
 from poolbench.errors import ConfigError, NotFoundError, StoreError
 from poolbench.settings import S3Settings
@@ -22,40 +21,14 @@ KEYS = {"access_key": "key", "secret_key": "secret"}
 Opener = Callable[[], ObjectStore]
 
 
-@pytest.fixture(scope="module")
-def moto_endpoint() -> Iterator[str]:
-    moto_server = pytest.importorskip("moto.server")
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
-    with serve(tmp_path_factory.mktemp("seaweed")) as server:
-        yield server.user(*ROOT)
-
-
 @pytest.fixture(
-    params=[
-        "folder",
-        "moto",
-        *(pytest.param(name, marks=pytest.mark.lane(name="brokers")) for name in ("server", "seaweed")),
-    ],
+    params=["folder", "seaweed", pytest.param("ceph", marks=pytest.mark.lane(name="brokers"))],
 )
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Opens one store again and again, as separate processes would."""
     if request.param == "folder":
         return lambda: FolderStore(tmp_path / "store")
-    if request.param == "moto":
-        endpoint = request.getfixturevalue("moto_endpoint")
-        service = S3Settings(endpoint=endpoint, **KEYS)
-    elif request.param == "seaweed":
-        service = request.getfixturevalue("seaweed")
-    else:
-        service = request.getfixturevalue("s3_service")
+    service = request.getfixturevalue("seaweed" if request.param == "seaweed" else "s3_service")
     uri = f"s3://poolbench-test/{uuid.uuid4().hex[:8]}"
     return lambda: S3Store(uri, service)
 

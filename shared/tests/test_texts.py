@@ -9,7 +9,7 @@ from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.tables import PASSAGES, PROMPTS
 from poolbench.errors import CorpusError, UnknownNameError
 from poolbench.texts import list_openings, load_calibration, load_openings
-from poolbench_corpora.checks import NEGATORS, VAGUE, seed_pattern
+from poolbench.word_rules import NEGATORS, VAGUE, seed_pattern
 
 
 def test_neutral_54_has_54_different_short_openings_without_a_hint() -> None:

@@ -14,7 +14,7 @@ from tests.servers.quiet import TasksOnly
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tasks import Task
-from poolbench.contracts.wire import cancel_path, failure_path
+from poolbench.contracts.wire import cancel_path, failure_path, progress_path
 from poolbench.errors import CellError, DamagedError, InputError, StoreError
 from poolbench.queue.leases import FolderLeases
 from poolbench.storage.artifacts import Artifacts
@@ -119,6 +119,34 @@ def test_infrastructure_errors_are_recorded_at_last(artifacts: Artifacts, leases
         worker.run(MESSAGE, attempt=3, final=True)
     record = _failure(artifacts)
     assert (record["retryable"], record["attempt"]) == (True, 3)
+
+
+def test_a_task_is_done_although_its_records_cannot_be_written(
+    artifacts: Artifacts, leases: FolderLeases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress, and the removal of what an earlier attempt has left."""
+    put, refused = artifacts.store.put, []
+
+    def full(path: str, *data: Any, **options: Any) -> Any:
+        if path != progress_path(TASK.task_id):
+            return put(path, *data, **options)
+        refused.append(path)
+        raise StoreError("no space left")
+
+    def away(path: str) -> None:
+        refused.append(path)
+        raise StoreError("it does not answer")
+
+    service = DoublingService()
+
+    def reporting(task: Task, io: TaskIO) -> None:
+        io.progress(1, 2)
+        service.double(task, io)
+
+    monkeypatch.setattr(artifacts.store, "put", full)
+    monkeypatch.setattr(artifacts.store, "delete", away)
+    assert Worker(DoublingService(reporting), artifacts, leases).run(MESSAGE) == "done"
+    assert refused == [progress_path(TASK.task_id), failure_path(TASK.task_id)]
 
 
 def test_a_defect_or_a_forgotten_output_fails_its_task_only(artifacts: Artifacts, leases: FolderLeases) -> None:

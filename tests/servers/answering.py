@@ -22,7 +22,10 @@ def answering(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            sent = self.rfile.read(int(self.headers["content-length"]))
+            if len(sent) < int(self.headers["content-length"]):
+                return  # the client was interrupted
+            body = json.loads(sent)
             asked = {"path": self.path, "key": self.headers.get("authorization"), **body}
             seen.append(asked)
             status, content = answer(self.path, asked)

@@ -97,12 +97,6 @@ def test_each_lane_runs_within_six_consecutive_runs(count: int) -> None:
         assert seen == table.keys()
 
 
-def test_a_lane_on_request_runs_only_when_it_is_named() -> None:
-    table = {**some("a"), **some("b", on_request=True)}
-    assert chosen(choose(table, ["product/a/x", "product/b/x"], {}, 0)) == {"a"}
-    assert [lane.name for lane in named(table, ["b"])] == ["b"]
-
-
 def test_without_a_record_the_number_of_commits_says_whose_turn_it_is() -> None:
     table = some(*(f"lane{n}" for n in range(12)))
     seen = [chosen(choose(table, [], {}, num_commits)) for num_commits in range(6)]
@@ -171,11 +165,22 @@ def test_what_does_not_fit_into_the_time_is_left_out_beginning_with_what_ran_las
     monkeypatch.setattr(lanes.time, "time", lambda: 3000.0)
     clock = Clock(began_s=1000.0, last_minute=60)  # twice as slow as recorded; 1,600 s are left
     assert clock.slowness == 2.0 and clock.expected_s(LANES["soak"]) == 2 * lanes.GUESS_S
-    table = list(some("a", "b", "c").values())
-    assert left_out(table, clock, {"a": 20.0, "b": 10.0, "c": 30.0}) == {"a"}
+    first, second, third = some("a", "b", "c").values()
+    assert left_out([second, first, third], clock) == {"a"}
     each = Lane("each", "", (), always=True)
-    assert left_out([*table, each], clock, {}) == {"a", "b", "c"}
-    assert not left_out([*table, each], Clock(1000.0, last_minute=float("inf")), {})
+    assert left_out([each, first, second, third], clock) == {"a", "b", "c"}
+    assert not left_out([each, first, second, third], Clock(1000.0, last_minute=float("inf")))
+
+
+def test_those_that_ran_longest_ago_come_first() -> None:
+    table = {**some("a", "b", "c"), **some("each", always=True)}
+    choices = choose(table, ["product/a", "product/b", "product/c"], {"a": 2.0, "c": 1.0}, 0)
+    assert [choice.lane.name for choice in choices] == ["each", "b", "c", "a"]
+    orders = {
+        tuple(choice.lane.name for choice in choose(table, ["product/a", "product/b", "product/c"], {}, num_commits))
+        for num_commits in range(3)
+    }
+    assert len(orders) == 3, "without a record, another lane is the last after each commit"
 
 
 @pytest.mark.parametrize(

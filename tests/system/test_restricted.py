@@ -197,7 +197,7 @@ def test_no_export_writes_them(artifacts: Artifacts, tmp_path: Path, write: Call
 def test_no_request_steers_by_their_directions(artifacts: Artifacts) -> None:
     model = ModelRef("demo", "demo", "r1", "float32")
     row = {"model": "demo", "model_revision": "r1", "key": DIRECTIONS_KEY, "concept": "toxicity", "layer": 2}
-    row |= {"gain": 0.5, "d1": 0.9}
+    row |= {"gain": 0.5, "gain_where_chosen": 0.5, "d1": 0.9}
     sink = pa.BufferOutputStream()
     pq.write_table(directions_table([row | {"strategy": "A1_mean", "construction": "C1"}]), sink)
     artifacts.store.put(run_path("a", f"{RUN_FILES}{DIRECTIONS}.parquet"), sink.getvalue().to_pybytes())

@@ -2,13 +2,12 @@
 
 From the top down; a package imports only what stands below it (`lint-imports` checks it):
 
-    folders     build, import and validate folders of corpora
+    folders     import and validate folders of corpora
     probing     sets of labelled texts and spans for linguistic probing
-    hub         corpora from datasets of the Hugging Face hub
     own         concepts and texts that users bring
     audit       what a probe could read instead of the concept
-    real        corpora from real-text archives         io          the published layout
+    io          the published layout, and tables
     planted     the grammar                             checks      the construction rules
-    inferred    documents of passages that name none    partition   which documents may be used for what
-    near        near-duplicates                         text, yields
+    near        near-duplicates                         partition   which documents may be used for what
+    reading     records of files
 """

@@ -5,7 +5,7 @@ Findings name passages by id and never quote them: passages of sensitive concept
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts import Row
 from poolbench.texts import words_of
+from poolbench.word_rules import MIN_NEGATORS, MIN_NUMBERS, NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, NEAR_DUPLICATE, token_difference
 from poolbench_corpora.near import near_duplicates as near_duplicates_of
 from poolbench_corpora.partition import SOURCE_SHARES, split_of
@@ -35,6 +36,7 @@ class Corpus:
 
     concept: Concept
     window: tuple[int, int]
+    min_domains: int
     rows: tuple[Row, ...]
 
     def where(self, **values: Any) -> list[Row]:
@@ -66,13 +68,6 @@ def grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
     for row in rows:
         groups[row[column]].append(row)
     return dict(groups)
-
-
-NEGATORS = re.compile(r"\b(not|no|never|without|cannot|nobody|nothing|neither|none|nor|nowhere)\b|n['’]t\b", re.I)
-NUMBER = re.compile(r"(?<!\w)\d[\d.,:/]*")
-VAGUE = re.compile(r"\b(some|many|several|few|most|much|plenty|numerous|various|a lot)\b", re.I)
-_MIN_NEGATORS = 3
-_MIN_NUMBERS = 4
 
 
 @rule
@@ -122,9 +117,9 @@ def seed_words(corpus: Corpus) -> Iterator[Finding]:
 def negators(corpus: Corpus) -> Iterator[Finding]:
     """Check negation_density: at least 3 negators in positives, none in negatives."""
     if corpus.concept.id == "negation_density":
-        low = [row for row in _marked_positives(corpus) if _count(NEGATORS, row) < _MIN_NEGATORS]
+        low = [row for row in _marked_positives(corpus) if _count(NEGATORS, row) < MIN_NEGATORS]
         if low:
-            message = f"{len(low)} positives have fewer than {_MIN_NEGATORS} negators"
+            message = f"{len(low)} positives have fewer than {MIN_NEGATORS} negators"
             yield corpus.finding("negators", message, low)
         high = [row for row in corpus.where(label=0) if _count(NEGATORS, row)]
         if high:
@@ -140,19 +135,13 @@ def _marked_positives(corpus: Corpus) -> list[Row]:
 def numbers(corpus: Corpus) -> Iterator[Finding]:
     """Check numerical_precision: 4 numbers in positives; none and a vague quantifier in negatives."""
     if corpus.concept.id == "numerical_precision":
-        low = [row for row in _marked_positives(corpus) if _count(NUMBER, row) < _MIN_NUMBERS]
+        low = [row for row in _marked_positives(corpus) if _count(NUMBER, row) < MIN_NUMBERS]
         if low:
-            yield corpus.finding("numbers", f"{len(low)} positives have fewer than {_MIN_NUMBERS} numbers", low)
+            yield corpus.finding("numbers", f"{len(low)} positives have fewer than {MIN_NUMBERS} numbers", low)
         high = [row for row in corpus.where(label=0) if _count(NUMBER, row) or not _count(VAGUE, row)]
         if high:
             message = f"{len(high)} negatives have numbers or lack a vague quantifier"
             yield corpus.finding("numbers", message, high)
-
-
-def seed_pattern(concept: Concept) -> re.Pattern[str]:
-    """Return a pattern of the seed words at word boundaries, in either case and with either apostrophe."""
-    words = (re.escape(word).replace("'", "['’]").replace(r"\ ", r"\s+") for word in concept.seed_words)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.I)
 
 
 def _are_a_pair(first: Row, second: Row) -> bool:
@@ -188,7 +177,7 @@ def token_window(corpus: Corpus) -> Iterator[Finding]:
 @rule
 def source_domains(corpus: Corpus) -> Iterator[Finding]:
     """Check that train and test each come from enough domains."""
-    needed = corpus.concept.min_source_domains
+    needed = corpus.min_domains
     for split in ("train", "test"):
         domains = {row["domain"] for row in corpus.where(split=split)}
         if len(domains) < needed:
@@ -238,12 +227,20 @@ def licences(corpus: Corpus) -> Iterator[Finding]:
         yield corpus.finding("licences", message, nameless)
 
 
-def validate_corpus(passages: pa.Table, *, window: tuple[int, int] | None = None) -> list[Finding]:
-    """Return all findings of all rules; none means a valid corpus. Each concept's own window is the default."""
+def validate_corpus(
+    passages: pa.Table, *, window: tuple[int, int] | None = None, min_domains: Mapping[str, int] | None = None
+) -> list[Finding]:
+    """Return all findings of all rules; none means a valid corpus.
+
+    Args:
+        window: Smallest and largest number of tokens; by default each concept's own.
+        min_domains: Fewest domains of a split by concept, where the corpus has other bounds than the concept.
+    """
     findings: list[Finding] = []
     for name, rows in grouped(passages.to_pylist(), "concept").items():
         concept = CONCEPTS.get(name)
-        corpus = Corpus(concept, window or concept.token_window, tuple(rows))
+        domains = (min_domains or {}).get(name, concept.min_source_domains)
+        corpus = Corpus(concept, window or concept.token_window, domains, tuple(rows))
         for check in CHECKS.values():
             findings += check(corpus)
     return findings

@@ -1,14 +1,18 @@
 """Read and write the published corpus layout, `{concept}/{split}_{class}.jsonl`, as PASSAGES tables.
 
 One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
-`doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
-inferred by `poolbench_corpora.near`.
+`doc_id, source, licence, revision, signal`, and `attribution` where texts name whom to credit. A published corpus lacks
+the extension: its documents are then inferred by `poolbench_corpora.near`.
+
+The corpus that ships has one table per concept in place of the six files, `{concept}/passages.parquet`, with the same
+fields, all with `attribution`. Its manifest names the hash of each table. Texts under share-alike licences lie below
+`share_alike/`.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +24,33 @@ from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import CorpusError
 from poolbench_corpora.near import infer_documents
 from poolbench_corpora.partition import PARTITION_VERSION
-from poolbench_corpora.reading import records
+from poolbench_corpora.reading import SentFile, records
 
 MANIFEST_NAME = "manifest.json"
+TABLE_NAME = "passages.parquet"
+#: Folder of the concepts whose texts have a share-alike licence.
+SHARE_ALIKE = "share_alike"
+
+
+class TableFacts(BaseModel):
+    """What a manifest says about the table of one concept."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    sha256: str
+    verdict: str  # of the audit: pass, confounded or short
+    reasons: tuple[str, ...] = ()  # why the verdict is not `pass`
+    labels: str = ""  # how passages were labelled
+
+
+class SourceFacts(BaseModel):
+    """What a manifest says about a source of texts."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    origin: str  # repository and commit, or package and version
+    licence: str
+    passages: int
 
 
 class CorpusManifest(BaseModel):
@@ -36,6 +64,9 @@ class CorpusManifest(BaseModel):
     partition_version: int = PARTITION_VERSION  # the document partition of its splits; 0 for splits made elsewhere
     inferred_documents: bool = False  # whether `doc_id` was inferred from shared 8-grams
     recipe: str = ""  # the command or function that made it
+    min_domains: Mapping[str, int] = {}  # by concept: domains of each split, if its sources have fewer than it asks for
+    tables: Mapping[str, TableFacts] = {}  # by path below the folder; only a corpus of tables has some
+    sources: Mapping[str, SourceFacts] = {}  # by name
 
 
 def read_manifest(folder: Path) -> CorpusManifest | None:
@@ -51,6 +82,12 @@ def read_manifest(folder: Path) -> CorpusManifest | None:
         raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
 
 
+def window_of(tables: Sequence[pa.Table]) -> tuple[int, int]:
+    """Return the smallest and the largest number of tokens of PASSAGES; zeros where none is known."""
+    counts = [count for table in tables for count in table["token_count"].to_pylist() if count is not None]
+    return (min(counts), max(counts)) if counts else (0, 0)
+
+
 def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManifest) -> CorpusManifest:
     """Return the manifest of a folder after the corpora of some concepts are added to it, or replaced in it.
 
@@ -58,7 +95,7 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
         CorpusError: The other concepts of the folder were measured with another tokenizer.
     """
     before = read_manifest(folder)
-    others = {entry.id for entry in CONCEPTS.all() if (folder / entry.id).is_dir()} - set(concepts)
+    others = {entry.id for entry in CONCEPTS.all() if concept_folder(folder, entry.id).is_dir()} - set(concepts)
     if before is None or not others:
         return manifest
     if before.tokenizer != manifest.tokenizer:
@@ -74,6 +111,10 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
         partition_version=manifest.partition_version if same_partition else 0,
         inferred_documents=before.inferred_documents or manifest.inferred_documents,
         recipe=_both(before.recipe, manifest.recipe, "; "),
+        min_domains={name: number for name, number in before.min_domains.items() if name in others}
+        | {**manifest.min_domains},
+        tables=before.tables,
+        sources=before.sources,
     )
 
 
@@ -82,18 +123,56 @@ def _both(first: str, second: str, sign: str) -> str:
     return sign.join(dict.fromkeys([*first.split(sign), *second.split(sign)]))
 
 
+def concept_folder(folder: Path, concept: str) -> Path:
+    """Return where the passages of a concept lie in a corpus folder, or would lie."""
+    apart = folder / SHARE_ALIKE / concept
+    return apart if apart.is_dir() else folder / concept
+
+
+def audited_concepts(folder: Path) -> frozenset[str]:
+    """Return the concepts of a corpus of tables whose audit says `pass`. Raise CorpusError if it has no manifest."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise CorpusError(f"{folder / MANIFEST_NAME} is missing; get the folder again")
+    return frozenset(PurePath(name).parent.name for name, facts in manifest.tables.items() if facts.verdict == "pass")
+
+
+def has_scorer_texts(folder: Path, concept: str) -> bool:
+    """Return whether a corpus folder has texts of a concept that train scorers. Raise CorpusError for a wrong table."""
+    place = concept_folder(folder, concept)
+    if (place / TABLE_NAME).is_file():
+        content = _whole_table(folder, place / TABLE_NAME)
+        rows = records(SentFile(str(place / TABLE_NAME), content))
+        return any(values.get("split") == "scorer" for _, values in rows)
+    return (place / "scorer_pos.jsonl").is_file()
+
+
 def folder_files(folder: Path) -> list[Path]:
-    """Return a corpus folder's JSONL files in order; raise CorpusError if it has none."""
-    if files := sorted(folder.rglob("*.jsonl")):
-        return files
-    raise CorpusError(f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder")
+    """Return the files with passages of a corpus folder in order; raise CorpusError if it has none, or lacks a table
+    that its manifest names.
+    """
+    files = sorted([*folder.rglob("*.jsonl"), *folder.rglob(TABLE_NAME)])
+    if not files:
+        raise CorpusError(
+            f"corpus {folder}: no such folder, or no .jsonl file and no {TABLE_NAME} in it; "
+            "use 'planted', 'real' or a folder"
+        )
+    has_tables = any(file.name == TABLE_NAME for file in files)
+    manifest = read_manifest(folder) if has_tables else None
+    for name in manifest.tables if manifest else ():
+        if folder / name not in files:
+            raise CorpusError(f"{folder / name} is missing; get the folder again")
+    return files
 
 
 def folder_digest(folder: Path, look: Callable[[bytes], None] = lambda content: None) -> str:
-    """Return a hash of the names and bytes of a folder's JSONL files, each of which is also shown to `look`."""
+    """Return a hash of the names and bytes of a folder's files with passages, each of which is also shown to `look`.
+
+    Raise CorpusError as `folder_files`, or if a table is not the one that the manifest names.
+    """
     total = hashlib.sha256()
     for file in folder_files(folder):
-        content = file.read_bytes()
+        content = _whole_table(folder, file) if file.name == TABLE_NAME else file.read_bytes()
         look(content)
         total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(content).digest())
     return total.hexdigest()[:16]
@@ -126,6 +205,7 @@ class Record(BaseModel):
     doc_id: str | None = None
     source: str | None = None
     licence: str | None = None
+    attribution: str | None = None
     revision: str | None = None
     signal: list[Span] = []
 
@@ -133,13 +213,16 @@ class Record(BaseModel):
 def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> None:
     """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
 
+    A column `attribution` is written too.
+
     Raise RestrictedError if a concept is sensitive, unless the operator allows it.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
     refuse_sensitive(concepts)
     for concept in concepts:
-        place = folder / concept
+        place = concept_folder(folder, concept)
         place.mkdir(parents=True, exist_ok=True)
+        (place / TABLE_NAME).unlink(missing_ok=True)
         for split in CORPUS_SPLITS:
             for name, label in CLASSES.items():
                 mask = pc.equal(passages["concept"], concept)
@@ -151,12 +234,15 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> 
                     write_at_once(path, "".join(lines))
                 else:
                     path.unlink(missing_ok=True)
-    write_manifest(folder, manifest)
+    tables = {path: facts for path, facts in manifest.tables.items() if (folder / path).is_file()}
+    sources = manifest.sources if tables else {}
+    write_manifest(folder, manifest.model_copy(update={"tables": tables, "sources": sources}))
 
 
 def write_manifest(folder: Path, manifest: CorpusManifest) -> None:
     """Write the manifest of a corpus folder."""
-    write_at_once(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
+    absent = {name for name in ("min_domains", "tables", "sources") if not getattr(manifest, name)}
+    write_at_once(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2, exclude=absent) + "\n")
 
 
 def write_at_once(path: Path, content: str) -> None:
@@ -168,22 +254,40 @@ def write_at_once(path: Path, content: str) -> None:
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
     """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
-    place = folder / concept
+    return _read_concept(folder, concept).select(PASSAGES.names)
+
+
+def read_credited(folder: Path, concepts: Iterable[str]) -> pa.Table:
+    """Return passages as `read_concept`, with the column `attribution` if some of them name whom to credit."""
+    passages = pa.concat_tables([_read_concept(folder, name) for name in concepts])
+    uncredited = passages["attribution"].null_count == passages.num_rows
+    return passages.drop_columns("attribution") if uncredited else passages
+
+
+def _read_concept(folder: Path, concept: str) -> pa.Table:
+    place = concept_folder(folder, concept)
     if not place.is_dir():
-        names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        parts = [part for part in (folder, folder / SHARE_ALIKE) if part.is_dir()]
+        names = sorted(path.name for part in parts for path in part.iterdir() if path.is_dir() and path not in parts)
         raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(names) or 'none'}")
     rows: list[dict[str, Any]] = []
-    for split in CORPUS_SPLITS:
-        for name, label in CLASSES.items():
-            path = place / f"{split}_{name}.jsonl"
-            if path.exists() or split in _REQUIRED_SPLITS:
-                rows += _read_file(path, concept, split, label)
+    if (place / TABLE_NAME).is_file():
+        rows += _read_table(folder, place / TABLE_NAME, concept)
+    else:
+        for split in CORPUS_SPLITS:
+            for name, label in CLASSES.items():
+                path = place / f"{split}_{name}.jsonl"
+                if path.exists() or split in _REQUIRED_SPLITS:
+                    rows += _read_file(path, concept, split, label)
     seen: set[str] = set()
     for row in rows:
         if row["passage_id"] in seen:
             raise CorpusError(f"{place}: id {row['passage_id']!r} occurs twice; ids must be unique")
         seen.add(row["passage_id"])
-    return infer_documents(pa.Table.from_pylist(rows, schema=PASSAGES))
+    return infer_documents(pa.Table.from_pylist(rows, schema=_CREDITED_PASSAGES))
+
+
+_CREDITED_PASSAGES = PASSAGES.append(pa.field("attribution", pa.string()))
 
 
 def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dict[str, Any]]:
@@ -196,6 +300,48 @@ def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dic
         if record.split not in {None, split}:
             raise CorpusError(f"{where}: split is {record.split!r}; this file holds {split!r}")
         yield _to_row(record, concept, split)
+
+
+#: Fields that a table needs.
+_TABLE_FIELDS = ("id", "text", "label", "split", "domain", "doc_id", "source", "licence", "attribution")
+_CREDITED = ("doc_id", "source", "licence", "attribution")
+
+
+def _read_table(folder: Path, path: Path, concept: str) -> list[dict[str, Any]]:
+    content = _whole_table(folder, path)
+    rows = []
+    for where, values in records(SentFile(str(path), content)):
+        if lacking := [name for name in _TABLE_FIELDS if name not in values]:
+            raise CorpusError(f"{path} has no column {', '.join(lacking)}; a table needs {', '.join(_TABLE_FIELDS)}")
+        if blank := [name for name in _CREDITED if not str(values[name] or "").strip()]:
+            raise CorpusError(f"{where}: {', '.join(blank)} is empty; every passage names its source and its licence")
+        record = _checked(dict(values), where)
+        if record.label not in CLASSES.values():
+            raise CorpusError(f"{where}: label is {record.label}; it must be 1 (the concept) or 0")
+        if record.split not in CORPUS_SPLITS:
+            raise CorpusError(f"{where}: split is {record.split!r}; it must be one of {', '.join(CORPUS_SPLITS)}")
+        if str(record.source).startswith("planted-"):
+            raise CorpusError(f"{where}: a planted passage; tables hold real text, give planted ones as .jsonl files")
+        rows.append(_to_row(record, concept, record.split))
+    parts = {(row["split"], row["label"]) for row in rows}
+    if absent := [f"{split} {label}" for split in _REQUIRED_SPLITS for label in (1, 0) if (split, label) not in parts]:
+        raise CorpusError(
+            f"{path} has no passages of {', '.join(absent)}; a corpus needs train and test of both classes"
+        )
+    return rows
+
+
+def _whole_table(folder: Path, path: Path) -> bytes:
+    """Return the bytes of a table. Raise CorpusError if they are not those that the manifest of its folder names."""
+    content, manifest = path.read_bytes(), read_manifest(folder)
+    tables, name = manifest.tables if manifest else {}, path.relative_to(folder).as_posix()
+    if tables and name not in tables:
+        raise CorpusError(f"{path} is not in {MANIFEST_NAME}, which names the tables of the folder; remove it")
+    if tables and tables[name].sha256 != hashlib.sha256(content).hexdigest():
+        raise CorpusError(
+            f"{path} is damaged or was replaced: its SHA-256 is not the one in {MANIFEST_NAME}; get the folder again"
+        )
+    return content
 
 
 def _checked(values: Mapping[str, Any], where: str) -> Record:
@@ -225,6 +371,7 @@ def _to_row(record: Record, concept: str, split: str) -> dict[str, Any]:
         "pair_id": record.matched_pair_id,
         "source": record.source or "",
         "licence": record.licence or "",
+        "attribution": record.attribution,
         "token_count": record.token_count,
         "signal": [span.model_dump() for span in record.signal],
     }

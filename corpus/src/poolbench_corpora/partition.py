@@ -52,7 +52,7 @@ _NOVELS = Shares(lm=5000, scorer=1500, train=2000, test=1500)
 _TREEBANK = Shares(annotator=10_000)
 
 HUB = "hf-"
-"""What the sources begin with that are datasets of a hub (`poolbench_corpora.hub`)."""
+"""What the sources begin with that are datasets of a hub."""
 _DATASETS = (
     "arxiv", "pubmedqa", "scotus", "eurlex", "billsum", "billsum_summaries", "cc_news", "reddit", "yelp", "metamath",
     "numinamath", "code_python", "code_java", "code_javascript", "code_ruby", "imdb", "hate_speech", "civil_comments",

@@ -349,6 +349,9 @@ class _Cells(Mapping[str, Any]):
         except Exception as error:  # dates beyond those of Python, unknown time zones, bytes that are not UTF-8
             raise CorpusError(f"{self._where}: {name!r} cannot be read: {error}; convert the column") from None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._batch.schema.names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._batch.schema.names)
 

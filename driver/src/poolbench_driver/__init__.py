@@ -1,30 +1,31 @@
-"""poolbench-driver: plan, run and report suites on a cluster.
+"""PoolBench driver: plan, run and report suites on a cluster.
 
-`connect` reaches a cluster, `load` reads a run, and `run` measures a configuration; the commands call the same.
+`connect` connects to a cluster, `load` reads a run, and `run` measures a configuration. The commands call the same
+functions.
 
-From the top down; a package imports only what stands below it (`lint-imports` checks it):
+The packages, from the top down. A package imports only packages below it, which `lint-imports` checks:
 
     suites      one folder each; nothing below them names one
     cli         commands: arguments in, text and exit codes out
-    api         what Python code and the commands call: a cluster, runs, and requests to one service
-    sharing     a run as a bundle: packed, signed, verified, on a board; pushed and pulled
+    api         the Python interface, which the commands use: a cluster, runs, and requests to one service
+    sharing     bundles of runs: pack, sign, verify, list on a board, push and pull
     series      the runs of one command, one for each model
-    job         a run in order: scope, plan, loop, tables, page; an outcome
-    assemble    the tables of a run: a suite's rows, what all rows share, ranks
+    job         the steps of a run in order: scope, plan, loop, tables, page
+    assemble    the tables of a run: rows of the suite, columns that all rows share, ranks
     report      the frame of the page           comparison    two runs, cell by cell
-    release     a run to publish              trackers    tools that follow experiments, such as MLflow
+    release     export of a run               trackers    tools that follow experiments, such as MLflow
     vectors     steering vectors with their cards, and the files of other tools
     pages       the page kit: boards, figures, tables and texts
     records     folders of runs, and their records in the object store
-    contract    what a suite is, how it is found, its settings and metrics, and the source of its rows
+    contract    the interface of suites: registry, settings, metrics, and the source of their rows
     estimate    time, bytes and money of a run before it starts
-    loop        the loop, its display
-    stages      settings to a scope; scope to keys and tasks of vectors, probes, texts and scores
+    loop        sends tasks, waits for results, shows progress
+    stages      from settings to the tasks and artifact keys of vectors, probes, texts and scores
     imports     activations, scorers and autoencoders from elsewhere
-    models      depth, width and revision       corpora       passages and prompts of a run
+    models      depth, width and revision of models       corpora       passages and prompts of a run
     adhoc       files and requests of the commands that ask one service
     doctor      checks of machine, cluster and models
-    pilots      accuracies of pilot runs, and the data that a comparison needs
+    pilots      accuracies of pilot runs, and the number of passages that a comparison needs
     config      the settings of a run
     cluster     store, queue, leases and HTTP of the services
     dataset_folder  folders that are written completely or not at all

@@ -1,14 +1,25 @@
 """The settings of a run: those that every suite has, those of suites that read passages of concepts, and `--set`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
 
-from poolbench.config import BUDGETS, Budget, LayerChoice, NamedBudget, StrictModel, amounts, completed
+from poolbench.config import (
+    BUDGETS,
+    REAL_CORPUS,
+    Budget,
+    LayerChoice,
+    NamedBudget,
+    StrictModel,
+    amounts,
+    asset_path,
+    completed,
+)
 from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, UnknownNameError, shown
@@ -129,8 +140,10 @@ def _value(path: str, text: str) -> Any:
 
 
 D2_DEPTH = 0.5
-#: Sources of passages that are not a folder.
-NO_FOLDER = ("planted", "real")
+#: Sources of texts that have a name; all others are folders.
+NAMED_SOURCES = ("planted", "real")
+#: The settings by which a run reads real text.
+REAL_TEXT: Mapping[str, Any] = {"corpus": {"source": "real"}}
 #: What a model reads in place of a set as it is: its words in a drawn order, or the set with untrained weights.
 Control = Literal["word_order", "random_weights"]
 WORD_ORDER: Control = "word_order"
@@ -147,20 +160,31 @@ SCORERS: dict[str, dict[str, Any]] = {
 }
 
 
+def corpus_folder(source: str) -> Path:
+    """Return the folder of a source of passages that are not planted. Raise ConfigError without assets."""
+    return asset_path(REAL_CORPUS) if source == "real" else Path(source)
+
+
+def names_planted(sets: Any) -> bool:
+    """Return whether probing sets, as settings name them, are planted ones."""
+    names = [sets] if isinstance(sets, str) else list(sets)
+    return any(str(name).startswith("planted") for name in names)
+
+
 class CorpusSource(StrictModel):
-    """Where texts come from: `planted` (the grammar), `real` (archives) or a folder."""
+    """Where texts come from: `planted` (the grammar), `real` (real text in the repository) or a folder."""
 
     source: str = "planted"
-    """`planted`, `real`, or the folder."""
+    """`planted`, `real` or the folder."""
 
 
 class PassagesSource(CorpusSource):
     """Where passages of concepts come from; a folder holds JSONL files."""
 
     window: tuple[int, int] | None = None
-    """Fewest and most tokens of a passage; by default those of the source."""
+    """Fewest and most tokens of a planted passage."""
     seed: int = 0
-    """Seed of the passages that are written or drawn."""
+    """Seed of the planted passages."""
 
 
 class CorpusConfig(PassagesSource):
@@ -283,7 +307,7 @@ class ConceptsConfig(ReadingConfig):
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
     """Which of d1, d2, d3 to measure."""
     corpus: CorpusConfig = CorpusConfig()
-    """Where passages come from: `planted`, `real`, or a folder of JSONL files."""
+    """Where passages come from: `planted`, `real`, or a folder."""
     scorer_base: str = "minilm"
     """Encoder that scorers are built on: `minilm`, a folder or a Hugging Face id."""
     scorer_mode: Literal["head", "full", "import"] = "head"
@@ -335,7 +359,7 @@ class ConceptsConfig(ReadingConfig):
     @property
     def data_name(self) -> str:
         """Return the source of the passages."""
-        return self.corpus.source if self.corpus.source in NO_FOLDER else "corpus"
+        return self.corpus.source if self.corpus.source in NAMED_SOURCES else "corpus"
 
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of."""

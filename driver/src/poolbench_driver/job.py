@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """The state of a run at its end, with its failures and tables."""
 
     folder: RunFolder
     state: RunState
-    failures: tuple[Failure, ...] = ()
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)  # its tables by name; none of a run that was cancelled
+    failures: tuple[Failure, ...] = ()  # the tasks that failed
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)  # the tables by name; empty for a cancelled run
     empty: str = ""  # why no ranked figure has a value; "" if one has
     conclusion: Conclusion = field(default_factory=Conclusion)
-    answer: str = ""  # what the suite answers, in a few lines
-    report: Path | None = None
-    digest: str = ""
+    answer: str = ""  # the answer of the suite, in a few lines
+    report: Path | None = None  # file of the report
+    digest: str = ""  # hash of the results, without run id, times and memory
 
     @property
     def done(self) -> bool:
-        """Return whether every task is done, figures have values, and everything holds that the suite expects."""
+        """Return whether all tasks are done, some ranked figure has a value, and all expectations of the suite hold."""
         return self.state == RunState.DONE
 
 
@@ -164,12 +164,13 @@ class _Attempt:
         for note in keep_texts(self.plan, self.artifacts, tables, folder):
             self.note(note)
         digest = results_digest(tables["results"])
-        state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
-        self.writer.write_state(state, **_counts(self.loop), results_digest=digest)
         page = page_of(folder)
         report = write_page(folder, page)
         folder.write_manifest(config_hash=config.config_hash(), results_digest=digest)
         self.writer.write_files()
+        # Last: who reads that a run has ended finds all of it.
+        state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
+        self.writer.write_state(state, **_counts(self.loop), results_digest=digest)
         return Outcome(folder, state, failures, tables, empty, conclusion, ending_of(page), report, digest)
 
 

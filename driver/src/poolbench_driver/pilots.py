@@ -12,7 +12,7 @@ import numpy as np
 from poolbench.errors import ConfigError, InputError
 from poolbench.statistics.bootstrap import t_interval
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mean_power
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, of_one_sign, shares_of
 from poolbench.statistics.paired import paired_differences
 from poolbench.statistics.training_size import num_parameters, recommend_training_size
 from poolbench_corpora.reading import name_in, records
@@ -78,11 +78,14 @@ class Comparison:
     discordance: str
 
     def power(self, n: int, alpha: float) -> Power | None:
-        """Return the mean power over the seeds; None if no seed has a difference. One without has no power."""
+        """Return the mean power over the seeds; None without a difference.
+
+        A seed without a difference, or with one of another sign than that of all together, has no power, and no errors.
+        """
         power_by_seed = {
-            seed: power_at(*seed_shares, n, alpha)
-            for seed, seed_shares in self.shares.items()
-            if seed_shares[0] != seed_shares[1]
+            seed: power_at(*self.shares[seed], n, alpha)
+            for seed, is_right in zip(self.shares, of_one_sign(list(self.shares.values())), strict=True)
+            if is_right
         }
         if not power_by_seed:
             return None
@@ -95,20 +98,18 @@ class Comparison:
         )
         return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), type_m, type_s, of_seeds)
 
-    def row(self, alpha: float) -> dict[str, Any]:
-        """Return what a table of comparisons shows of pilots with items, with the power at these."""
-        n = self.num_items or 0
-        power = self.power(n, alpha)
-        p01, p10 = map(fmean, zip(*self.shares.values(), strict=True))
+    def row(self, planned: float, alpha: float) -> dict[str, Any]:
+        """Return what a table of comparisons shows of pilots of one seed with items.
+
+        Power, errors and size are those of a stated difference at the discordance of the items: entrants of a run are
+        compared after they were ranked, and the power for an observed difference says no more than its p-value.
+        """
+        n, ((p01, p10),) = self.num_items or 0, self.shares.values()
+        shares = shares_of(planned, p01 + p10)
         return {
-            "n": n,
-            "difference": self.effect,
-            "p01": p01,
-            "p10": p10,
-            "power": power.power if power else 0.0,  # 0 where the two differ as often one way as the other
-            "type_m": power and power.type_m,
-            "type_s": power and power.type_s,
-            "smallest_n": mcnemar_size(list(self.shares.values()), alpha=alpha),
+            **{"n": n, "difference": self.effect, "p01": p01, "p10": p10, "planned": planned},
+            **mcnemar_power(*shares, n, alpha)._asdict(),
+            "smallest_n": mcnemar_size([shares], alpha=alpha),
         }
 
 
@@ -117,11 +118,11 @@ class Advice:
     """The data that a comparison needs: a bound of the training passages, and the power of the test of accuracies.
 
     Attributes:
-        width: Width of the vectors; of two the larger.
+        width: Width of the vectors; of two the larger. None where only the power was asked for.
         hidden: Units of the hidden layer of the probes; None for linear probes.
-        num_parameters: Weights and intercepts of a probe of two classes.
-        num_train: Training passages, by the bound; None unless the status is ok.
-        num_total: Passages of all splits.
+        num_parameters: Weights and intercepts of a probe of two classes; None without a width.
+        num_train: Training passages, by the bound; None without a width, and unless the status is ok.
+        num_total: Passages of all splits; None as `num_train`.
         status: As in `TrainingSize`.
         smallest_n: Test passages at which the power is .8: the recommendation; None where it is not known.
     """
@@ -129,9 +130,9 @@ class Advice:
     protocol: str
     criterion: str
     effect: float
-    width: int
+    width: int | None
     hidden: int | None
-    num_parameters: int
+    num_parameters: int | None
     num_train: int | None
     num_total: int | None
     status: str
@@ -146,7 +147,7 @@ class Advice:
 
 def advise(
     compared: Comparison,
-    width: int,
+    width: int | None = None,
     *,
     hidden: int | None = None,
     criterion: str = "accuracy",
@@ -158,6 +159,7 @@ def advise(
     """Return the data that a comparison needs; arguments as those of `recommend_training_size`.
 
     Args:
+        width: None for the power alone.
         n: Test passages that the power is of; by default those of the pilots.
 
     Raises:
@@ -165,6 +167,8 @@ def advise(
         InputError: Shares of discordant passages are impossible.
     """
     shares = list(compared.shares.values())
+    if width is None and (hidden is not None or not shares):
+        raise ConfigError("--width is missing: the width of the vectors that the probes read")
     if n is not None and not shares:
         raise ConfigError("--n is for the power, which also needs --p01 and --p10, or pilots in place of --effect")
     num_test = compared.num_items if n is None else n
@@ -178,11 +182,11 @@ def advise(
     if is_undecided and (power is not None or abs(compared.effect) >= _ROUNDING):
         if num_test is None:
             raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, for the power")
-        judged_power = mean_power(shares, num_test, alpha)
+        judged_power = power.power if power is not None else 0.0
     try:
         size = recommend_training_size(
             compared.effect,
-            width,
+            1 if width is None else width,
             protocol,
             hidden=hidden,
             criterion=criterion,
@@ -192,13 +196,15 @@ def advise(
         )
     except StatisticError as error:
         raise ConfigError(str(error)) from None
+    if width is None:
+        size = size._replace(num_train=None, num_total=None)
     return Advice(
         protocol=protocol,
         criterion=criterion,
         effect=compared.effect,
         width=width,
         hidden=hidden,
-        num_parameters=num_parameters(width, hidden),
+        num_parameters=None if width is None else num_parameters(width, hidden),
         **size._asdict(),
         split=split,
         interval=compared.interval,

@@ -93,13 +93,13 @@ def export_run(
     *,
     licence: str,
     command: str,
-    with_report: bool = True,
+    with_texts: bool = True,
     on_part: Callable[[int], object] = lambda parts: None,
 ) -> dict[str, Any]:
     """Write a run into `output` and return the manifest.
 
     Args:
-        with_report: Whether the page goes with it, which can be made again from the tables.
+        with_texts: Whether the page goes with it, and tables that show examples of texts.
         keys: The artifacts that the run needs; who made them enters `environment.json`.
         on_part: Called with 1 after each of these keys.
 
@@ -108,7 +108,7 @@ def export_run(
         NotFoundError: The run has not ended.
         IntegrityError: A file of the run is not the one that its manifest names.
     """
-    files = _files(folder, with_report)
+    files = _files(folder, with_texts)
     results = folder.read_table("results").slice(0, 1).to_pylist()
     model: dict[str, Any] = results[0] if results else {"model": folder.config().model, "model_revision": None}
     output = output.resolve()
@@ -121,26 +121,26 @@ def export_run(
         environment = {"run": _made_by(artifacts, keys, on_part), "exported_on": _installed()}
         (partial / ENVIRONMENT).write_text(json.dumps(environment, indent=1) + "\n", "utf-8")
         (partial / CROISSANT).write_text(_croissant(partial, folder, files, licence), "utf-8")
-        card = _card(folder, files, model, licence, command)
+        card = _card(folder, files, model, licence, command, with_texts)
         facts = release_facts(KIND, folder, model["model"], model["model_revision"], licence, command)
         return write_release(partial, card, {**facts, "missing": []}, {})
 
 
-def _files(folder: RunFolder, with_report: bool) -> list[str]:
+def _files(folder: RunFolder, with_texts: bool) -> list[str]:
     """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
     try:
         listed = manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST))
     except FileNotFoundError:
         raise NotFoundError(f"run {folder.id} has not ended; `poolbench-driver run` finishes it") from None
     # The licence of texts that a run kept for its readers is not known here.
-    listed.pop(f"{EVIDENCE}.parquet", None)
+    left_out = {EVIDENCE, *(() if with_texts else SUITES.get(folder.config().suite).text_tables)}
     # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
-    names = [name for name in listed if is_published(name)]
+    names = [name for name in listed if is_published(name) and name.removesuffix(".parquet") not in left_out]
     for name in names:
         if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]:
             remedy = "the same `poolbench-driver run` command writes it again, from the object store"
             raise IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
-    page = _PAGE if with_report else ()
+    page = _PAGE if with_texts else ()
     if not all(folder.file(name).is_file() for name in page):
         raise NotFoundError(f"run {folder.id} has no report here; `poolbench-driver report {folder.id}` writes it")
     return [*names, *page, _MANIFEST]
@@ -199,7 +199,9 @@ def _installed() -> dict[str, Any]:
     }
 
 
-def _card(folder: RunFolder, files: Sequence[str], model: dict[str, Any], licence: str, command: str) -> str:
+def _card(
+    folder: RunFolder, files: Sequence[str], model: dict[str, Any], licence: str, command: str, with_texts: bool
+) -> str:
     config = folder.config()
     run_facts = {
         "run": folder.id,
@@ -219,7 +221,7 @@ def _card(folder: RunFolder, files: Sequence[str], model: dict[str, Any], licenc
         f"`poolbench-driver leaderboard {folder.id} --output .` prints its boards.",
     ]
     suite = SUITES.get(config.suite)
-    lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[suite.shows_texts])
+    lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[with_texts and bool(suite.text_tables)])
     configs = [(name.removesuffix(".parquet"), f"{folder.id}/{name}") for name in _tables(folder.path, files)]
     header = hub_header(
         licence, configs, ("poolbench", suite.id, "benchmark"), pretty_name=f"PoolBench run {folder.id}"

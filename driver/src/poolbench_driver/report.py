@@ -25,7 +25,7 @@ def write_report(folder: RunFolder) -> Path:
 def page_of(folder: RunFolder) -> Page:
     """Return what the suite of a run says about it, or else the board of its entrants.
 
-    The frame adds whether the data tell the first two of the board apart, and its own parts.
+    The frame adds whether the data would find a difference of the first two of the board, and its own parts.
     """
     run = folder.finished()
     suite = SUITES.get(run.config.suite)
@@ -63,7 +63,7 @@ def leaderboard_markdown(folder: RunFolder) -> str:
 
 def _facts_of(folder: RunFolder) -> Facts:
     """Return where the figures of a run come from."""
-    results, state = folder.read_table("results"), folder.read_state()
+    results = folder.read_table("results")
     first = results.slice(0, 1).to_pylist()[0]
     return Facts(
         [
@@ -74,7 +74,7 @@ def _facts_of(folder: RunFolder) -> Facts:
             ("configuration", first["config_hash"]),
             ("code version", first["code_version"]),
             ("results digest", results_digest(results)),
-            ("finished", str(state.get("updated_at", first["created_at"]))),
+            ("finished", first["created_at"]),
         ]
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.contracts.wire import Exit
-from poolbench.errors import PoolbenchError
+from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.assemble import rank_rows
@@ -22,6 +22,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec, Need, lines, require_all
+from poolbench_driver.doctor.finding import check_session
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
@@ -36,11 +37,12 @@ BOARDS = "boards"
 
 
 def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
-    """Plan the run of every model before any starts.
+    """Plan the run of every model before any starts, on a cluster that is fit.
 
-    Wrong names are reported first, then everything that is missing, then what only a plan can find; an error names the
-    model where there are several. What is missing and stops no run is printed.
+    Wrong names are reported first, then everything that is missing, then what only a plan can find, then what is wrong
+    with the cluster; an error names the model where there are several. What stops no run is printed.
     """
+    _require_one_corpus(configs)
     suites = [SUITES.get(config.suite) for config in configs]
     for suite, config in zip(suites, configs, strict=True):
         suite.check(config)
@@ -50,11 +52,15 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     require_all(needs)
     for config in configs:
         obtain(config.model)
-    return [_named(partial(prepare, config, session), config, configs) for config in configs]
+    jobs = [_named(partial(prepare, config, session), config, configs) for config in configs]
+    for note in check_session(session):
+        _say(note)
+    return jobs
 
 
 def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Need]]:
     """Plan the run of every model to count its work, also where something is missing, which is returned."""
+    _require_one_corpus(configs)
     jobs, needs = [], list[Need]()
     for config in configs:
         suite = SUITES.get(config.suite)
@@ -64,6 +70,14 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
         settings = {name: getattr(config, name) for name, value in counted if value != getattr(config, name)}
         jobs.append(replace(job, plan=replace(job.plan, config=job.config.model_copy(update=settings))))
     return jobs, needs
+
+
+def _require_one_corpus(configs: Sequence[RunConfig]) -> None:
+    """Raise ConfigError if models of one board would be measured on other data, as their defaults may say."""
+    data = {config.model: config.data_name for config in configs}
+    if len(set(data.values())) > 1:
+        models = ", ".join(f"{model} on {name}" for model, name in data.items())
+        raise ConfigError(f"one board needs one corpus, and these would be measured {models}: name one by --corpus")
 
 
 def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from driver.tests.suites.test_ce_bench import config_of, put_sae
+from driver.tests.vector_cards import vector_of
 from rich.console import Console
 from tests.servers.answering import answering
 from tests.servers.services import cluster_environment
 
+from poolbench.config import resolve_model
 from poolbench.directions.registry import DirectionContext, compute_direction
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import InputError
@@ -26,6 +29,7 @@ from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
 from poolbench_driver.records import RunFolder
 from poolbench_driver.records.features import FEATURES_SCHEMA
+from poolbench_driver.vectors.card import Application, Strength
 
 KEY = "0123456789abcdef" * 2
 RECEIPT = {"vector_ids": [KEY], "layers": [2], "alphas": [1.5], "positions_changed": 3, "positions_expected": 3}
@@ -121,10 +125,12 @@ def test_json_has_texts_and_receipts(driver, steerer, tmp_path):
         (["cut", "off"], 1, "without saying that it was done"),
         ([], 2, "give prompts, or --input FILE"),
         (["a", "--vector", "v.npy"], 2, "v.npy cannot be read"),
+        (["a", "--alpha", "2"], 2, "--alpha belongs to --vector"),
         (["a", "--edit", "v.npy:2"], 2, "is not FILE:LAYER:STRENGTH"),
         (["a", "--edit", "v.npy:2:1:ad"], 2, "did you mean add"),
         (["a", "--edit", "nowhere.npy:2:1"], 2, "nowhere.npy"),
         (["a", "--edit", f"{KEY}:2:1", "--unit", "norm"], 2, "did you mean residual_norm"),
+        (["Caf\udce9"], 2, "the request holds '\\udce9', which is not valid Unicode; give texts in UTF-8"),
     ],
 )
 def test_mistakes_are_one_line(driver, steerer, prompts, code, expected):
@@ -165,7 +171,7 @@ def measured(steerer, tmp_path):
 
     row = {"model": "demo", "model_revision": resolve_model("demo").revision, "concept": "contrast"}
     row |= {"strategy": "A1_mean", "layer": 3, "construction": "C1"}
-    figures = {"key": "prober.probe.1", "d1": 0.9, "gain": 0.3, "fluent_strength": 0.5}
+    figures = {"key": "prober.probe.1", "d1": 0.9, "gain": 0.3, "gain_where_chosen": 0.4, "fluent_strength": 0.5}
     file = tmp_path / "store" / run_path("run-1", f"{RUN_FILES}{TABLE}.parquet")
     file.parent.mkdir(parents=True)
     pq.write_table(table_of([row | figures]), file)
@@ -193,10 +199,13 @@ def test_several_strengths_stand_below_the_unsteered_text(driver, measured):
     ]
     assert "warning" not in done.stderr
     assert sorted(body.get("steering", {"strength": 0})["strength"] for body in seen) == [0, 0.1, 0.3]
-    done = driver(environment, "steer", "a", "b", "--concept", "contrast", "--strength", ".1", "--json")
+    done = driver(environment, "steer", "a", "b", "--concept", "contrast", "--strength", "0,.1", "--json")
     answer = json.loads(done.stdout)
     assert answer["direction"]["run"] == "run-1"
     assert [(row["prompt"], row["strength"]) for row in answer["texts"]] == [("a", 0), ("a", 0.1), ("b", 0), ("b", 0.1)]
+    before = len(seen)
+    driver(environment, "steer", "a", "b", "--concept", "contrast", "--strength", ".1", "--json")
+    assert [body["steering"]["strength"] for body in seen[before:]] == [0.1]  # as without --json
 
 
 @pytest.mark.parametrize(
@@ -218,6 +227,18 @@ def test_names_that_mean_nothing_are_refused(driver, measured, options, said):
     done = driver(environment, "steer", "a", *options)
     assert (done.returncode, seen) == (2, [])
     assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("options", [(), ("--csv",), ("--concept", "contrast", "--strength", ".1,.2")])
+def test_characters_that_an_output_lacks_are_escaped(driver, measured, monkeypatch, encoding, options):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding=encoding))
+    done = driver(measured[0], "steer", "Café", "so 😀", *options)
+    assert done.returncode == 0, done.stderr
+    shown = written.getvalue().decode(encoding)
+    assert ("Caf\\xe9" if encoding == "ascii" else "Café") in shown
+    assert "so \\U0001f600" in shown
 
 
 def test_directions_are_listed(driver, measured):
@@ -243,6 +264,8 @@ def test_python_steers_by_name_and_texts_stream(cluster, measured):
     pieces = list(streamed)
     assert [(piece.prompt, piece.text) for piece in pieces] == [(1, " two"), (0, " o"), (1, "!"), (0, "ne"), (0, ".")]
     assert streamed.texts == [" one.", " two!"] and pieces[-1].receipt == RECEIPT
+    copied = pickle.loads(pickle.dumps(cluster.steer(["First", "Second"], stream=True)))
+    assert copied.texts == [" one.", " two!"] and "two!" in copied._repr_html_() and seen.pop()
     assert [row["receipt"] for row in streamed.to_pylist()] == [RECEIPT, None] and len(seen) == 1
     html = streamed._repr_html_()
     assert "strength 0.6, 3 of 3 positions changed" in html and "<mark> one.</mark>" in html
@@ -261,11 +284,41 @@ def test_python_steers_along_vectors_of_its_own(cluster, measured, tmp_path):
     np.save(tmp_path / "v.npy", np.array([0.5, -1.0]))
     for vector in ([0.5, -1.0], np.array([0.5, -1.0]), tmp_path / "v.npy", str(tmp_path / "v.npy")):
         cluster.steer(["a", "b"], vector=vector, layer=2, strength=np.float64(0.3), positions="all")
-    edit = {"vector": [0.5, -1.0], "layer": 2, "strength": 0.3, "operation": "add"}
-    assert [body["steering"] for body in seen] == [{"edits": [edit], "positions": "all"}] * 4
+    edit = {"vector": [0.5, -1.0], "layer": 2, "operation": "add"}
+    sizes = [{"strength": 0.3}] * 2 + [{"alpha": 0.3}] * 2
+    assert [body["steering"] for body in seen] == [{"edits": [edit | size], "positions": "all"} for size in sizes]
+    edit["alpha"] = 0.3
     cluster.steer(["a", "b"], edits=[edit | {"operation": "clamp"}], stop="END")
     assert seen[-1]["steering"]["edits"][0]["operation"] == "clamp" and seen[-1]["stop"] == ["END"]
     assert "steering" not in cluster.steer(["a", "b"]).to_dict() and "steering" not in seen[-1]
+
+
+def test_the_command_adds_the_same_vector_as_python(cluster, driver, measured, tmp_path):
+    environment, seen = measured
+    with_card = vector_of(
+        2, 4, model_revision=resolve_model("demo").revision, strength=Strength(recommended=0.2),
+        apply=Application(positions="all"),
+    )  # fmt: skip
+    with_card.save(tmp_path / "card")
+    np.save(tmp_path / "v.npy", np.array([0.5, -1.0]))
+    calls: list[tuple[list[str], dict[str, Any], dict[str, float]]] = [
+        (["card"], {}, {"strength": 0.2}),
+        (["card", "--alpha", ".3"], {"strength": 0.3}, {"strength": 0.3}),
+        (["card", "--unit", "absolute"], {"unit": "absolute"}, {"alpha": 1.0}),
+        (["v.npy", "--layer", "2"], {"layer": 2}, {"alpha": 1.0}),
+        (["v.npy", "--layer", "2", "--alpha", "3"], {"layer": 2, "strength": 3.0}, {"alpha": 3.0}),
+    ]
+    for (name, *options), settings, size in calls:
+        path = tmp_path / name
+        cluster.steer(["a", "b"], vector=path, **settings)
+        for form in ([], ["--json"]):
+            done = driver(environment, "steer", "a", "b", "--vector", str(path), *options, *form)
+            assert done.returncode == 0, done.stderr
+        first, *others = (body["steering"] for body in seen[-3:])
+        assert others == [first, first] and first["positions"] == ("all" if name == "card" else "generated")
+        assert all(size.items() <= edit.items() for edit in first["edits"])
+    driver(environment, "steer", "a", "b", "--vector", str(tmp_path / "card"), "--positions", "4")
+    assert seen[-1]["steering"]["positions"] == 4
 
 
 def test_texts_are_awaited_or_stream_asynchronously(cluster):
@@ -313,6 +366,9 @@ def test_features_and_subjects_steer_along_decoder_rows(driver, steerer, autoenc
         steering = asked["steering"]
         assert steering.pop("vector") == pytest.approx(direction / np.linalg.norm(direction))
         assert steering == {"layer": layer, "strength": strength, "positions": "generated"}
+    Path("runs").rename("elsewhere")
+    done = driver(environment, "steer", "a", "b", *subjects, "--strength", ".2", "--output", "elsewhere")
+    assert done.returncode == 0 and f"of run {run.id}" in " ".join(done.stderr.split())
 
 
 def test_the_direction_of_a_subject_is_c5_of_its_stories(driver, steerer, autoencoder):

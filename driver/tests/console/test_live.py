@@ -30,6 +30,8 @@ from poolbench_driver.records import FirstFigures, Rhythm, RunFolder, RunRecords
 from poolbench_driver.records.progress import MOST, Progress, StageProgress
 
 MARKUP = "<img src=x onerror=alert(1)>"
+in_chromium = pytest.mark.lane(name="browser")
+
 PROBES = [
     Task(kind=PROBE.kind, outputs={MEASURES(name, 2): f"prober.measures.{number}"})
     for number, name in enumerate(("A1_mean", "P1_last_token"))
@@ -142,6 +144,7 @@ def test_letters_are_sent_again_and_dropped_from_its_own_pages_only(cluster: Clu
     assert httpx.post(f"{address}/{second}/drop", headers=ours).status_code == 404
 
 
+@in_chromium
 @pytest.mark.parametrize(("scheme", "width"), SCREENS)
 def test_the_live_page_reads_on_every_screen(cluster: Cluster, opened: Any, scheme: str, width: int) -> None:
     read_until(cluster, "/api/live", lambda answer: answer["in_work"])
@@ -149,6 +152,7 @@ def test_the_live_page_reads_on_every_screen(cluster: Cluster, opened: Any, sche
         check_reading(opened(cluster.address + path, scheme, width))
 
 
+@in_chromium
 def test_the_page_renews_itself_and_sends_a_letter_again(cluster: Cluster, opened: Any) -> None:
     read_until(cluster, "/api/live", lambda answer: answer["in_work"])
     page = opened(f"{cluster.address}/live")

@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from driver.tests.console.conftest import serving
+from driver.tests.vector_cards import vector_of
 from safetensors.numpy import save
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -20,13 +21,15 @@ from starlette.routing import Route
 from tests.servers.services import cluster_environment
 
 from poolbench.contracts.keys import RESTRICTED_PREFIX
-from poolbench.errors import InputError
+from poolbench.errors import InputError, RestrictedError
 from poolbench.settings import ClusterSettings
 from poolbench.storage.directions import NamedDirection
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
 from poolbench_driver.console.playground import latest, piece_of, vectors_of_file
 from poolbench_driver.console.source import RunSource
+from poolbench_driver.vectors.card import Application, Strength, Vector
+from poolbench_driver.vectors.exporting import FORMATS
 
 CHUNK = {"text": " one", "logprobs": {"tokens": [" one"]}, "finish_reason": None, "reading": {"scores": [0.5]}}
 
@@ -99,14 +102,42 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def gguf_of(vector: Vector) -> bytes:
+    """A file that carries the card of its vector."""
+    return FORMATS["gguf"].files(vector)[""]
+
+
 def test_vectors_of_files_are_read() -> None:
-    (vector,) = vectors_of_file(npy(np.array([1.0, 2.0])), "v.npy").items()
-    assert vector[0] is None and vector[1].tolist() == [1.0, 2.0]
+    vectors, _ = vectors_of_file(npy(np.array([1.0, 2.0])), "v.npy", "demo")
+    assert {layer: vector.tolist() for layer, vector in vectors.items()} == {None: [1.0, 2.0]}
     data = save({"direction.3": np.ones(3, np.float32), "direction.1": np.eye(3, dtype=np.float32)[0]})
-    assert {layer: vector.tolist() for layer, vector in vectors_of_file(data, "v").items()} == {
-        1: [1.0, 0.0, 0.0],
-        3: [1.0, 1.0, 1.0],
-    }
+    vectors, _ = vectors_of_file(data, "v", "demo")
+    assert {layer: vector.tolist() for layer, vector in vectors.items()} == {1: [1.0, 0.0, 0.0], 3: [1.0, 1.0, 1.0]}
+
+
+def test_a_file_says_how_its_vectors_are_applied() -> None:
+    """As `steer --vector` does: a card counts, and a file without one holds its own size."""
+    _, applied = vectors_of_file(npy(np.full(4, 7.0)), "v.npy", "demo")
+    assert applied == {"size": "alpha", "strength": 1.0, "positions": "generated"}
+    for card, expected in (
+        ({"strength": Strength(recommended=0.6)}, {"size": "strength", "strength": 0.6, "positions": "generated"}),
+        ({"strength": Strength(reason="none is")}, {"size": "strength", "strength": None, "positions": "generated"}),
+        (
+            {"apply": Application(alpha_unit="absolute", positions="all"), "strength": Strength(recommended=8.0)},
+            {"size": "alpha", "strength": 8.0, "positions": "all"},
+        ),
+    ):
+        vector = vector_of(2, 4, **card)
+        vectors, applied = vectors_of_file(gguf_of(vector), "v.gguf", "demo")
+        assert applied == expected and list(vectors) == [2, 4]
+        np.testing.assert_array_equal(vectors[4], vector.vectors[4])
+
+
+def test_the_vector_of_another_model_or_of_a_sensitive_concept_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^v\.gguf: the vector is of other, not of demo; choose its model"):
+        vectors_of_file(gguf_of(vector_of(2, model="other")), "v.gguf", "demo")
+    with pytest.raises(RestrictedError):
+        vectors_of_file(gguf_of(vector_of(2, concept="toxicity")), "v.gguf", "demo")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +156,12 @@ def test_vectors_of_files_are_read() -> None:
 )
 def test_other_files_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
-        vectors_of_file(data, "v")
+        vectors_of_file(data, "v", "demo")
     assert "/tmp" not in str(caught.value)
 
 
 def direction(run: str, concept: str, layer: int, key: str = "probe.1") -> NamedDirection:
-    return NamedDirection(run, "demo", "r", concept, "A1_mean", layer, "C1", key, 0.9, 0.1, 0.4)
+    return NamedDirection(run, "demo", "r", concept, "A1_mean", layer, "C1", key, 0.9, 0.1, 0.1, 0.3, 0.4)
 
 
 def test_directions_are_those_of_the_latest_run_and_no_sensitive_ones() -> None:

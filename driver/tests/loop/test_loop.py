@@ -4,11 +4,11 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add, plan_of
+from tests.servers.counted import Counted
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
@@ -211,24 +211,6 @@ def test_garbage_among_the_messages_and_dead_letters_stops_no_run(bench: Bench) 
 
 
 NUM_TASKS = 8
-
-
-class Counted:
-    """A store that counts requests by method."""
-
-    def __init__(self, store: Any) -> None:
-        self._store, self.requests = store, Counter[str]()
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
-
-        def counted(*args: Any, **options: Any) -> Any:
-            self.requests[name] += 1
-            return found(*args, **options)
-
-        return counted
 
 
 def test_tasks_in_work_cost_no_requests(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import RunFolder, find_run, list_runs
+from poolbench_driver.records import RunFolder, find_run, find_runs, list_runs
 from poolbench_driver.records.folder import FOLDER_VERSION, manifest_files
 from poolbench_driver.stages.failure import Failure
 
@@ -126,3 +127,52 @@ def test_state_and_manifest_of_another_version_are_refused_in_one_line(tmp_path:
     assert RunFolder.create(tmp_path, CONFIG).write_state(RunState.RUNNING)["schema_version"] == FOLDER_VERSION
     with pytest.raises(ConfigError if version else IntegrityError, match=r"manifest\.json"):
         manifest_files(folder.file("manifest.json").read_bytes(), folder.file("manifest.json"))
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> RunFolder:
+    """A run that has ended, below `runs`."""
+    folder = RunFolder.create(tmp_path / "runs", CONFIG)
+    folder.write_table("results", pa.table({"metric": ["d1.auroc"], "value": [0.8]}))
+    folder.write_state(RunState.DONE)
+    folder.write_manifest()
+    return folder
+
+
+def test_copies_are_one_run_and_a_renamed_folder_keeps_its_id(finished: RunFolder, tmp_path: Path) -> None:
+    runs, name = tmp_path / "runs", finished.id
+    copy = Path(shutil.copytree(finished.path, runs / "a copy"))
+    assert [run.path for run in list_runs(runs)] == [finished.path]  # though the copy is newer
+    assert RunFolder.at(copy).id == name and find_runs(runs, [name, "a copy", str(copy)])[0].path == finished.path
+    shutil.rmtree(copy)
+    renamed = finished.path.rename(runs / "before the fix")
+    assert [run.id for run in list_runs(runs)] == [name]
+    for wanted in (name, "before the fix", "latest"):
+        found = RunFolder.find(runs, wanted)
+        assert (found.path, found.id) == (renamed, name)
+    with pytest.raises(NotFoundError, match=f"there are: {name}"):
+        RunFolder.find(runs, "after the fix")
+
+
+def test_runs_of_one_configuration_with_other_results_are_two(finished: RunFolder, tmp_path: Path) -> None:
+    runs, name = tmp_path / "runs", finished.id
+    before = RunFolder(Path(shutil.copytree(finished.path, runs / "before")))
+    finished.write_table("results", pa.table({"metric": ["d1.auroc"], "value": [0.9]}))
+    assert {run.id: run.path for run in list_runs(runs)} == {name: finished.path, "before": before.path}
+    finished.path.rename(runs / "after")
+    assert {run.id for run in list_runs(runs)} == {"before", "after"}
+    assert RunFolder.find(runs, "after").id == "after" and len(find_runs(runs, ["before", "after"])) == 2
+
+
+def test_a_run_without_results_is_a_copy_by_its_settings(tmp_path: Path) -> None:
+    begun = RunFolder.create(tmp_path, CONFIG)
+    shutil.copytree(begun.path, tmp_path / "copy")
+    RunFolder.create(tmp_path, ConceptsConfig(seed=1))
+    assert len(list_runs(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("content", ['{"run_id": "../../elsewhere"}', '{"run_id": 7}', "[]", "no JSON"])
+def test_an_id_that_cannot_be_is_not_taken_from_a_manifest(finished: RunFolder, content: str) -> None:
+    finished.file("manifest.json").write_text(content)
+    renamed = finished.path.rename(finished.path.with_name("renamed"))
+    assert RunFolder.at(renamed).id == "renamed"

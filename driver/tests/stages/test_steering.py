@@ -9,7 +9,7 @@ import pytest
 from driver.tests.run_folders import rows_of
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import ModelRef
+from poolbench.config import ModelRef, asset_path
 from poolbench.contracts.results import RESULT_SCHEMA
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES, strategies_of
@@ -54,6 +54,25 @@ def test_each_option_moves_the_keys_of_the_texts_it_changes(
     assert (before.pop("nulls") != after.pop("nulls")) is nulls_move
     assert not set(before.values()) & set(after.values())
     assert outputs_of(plans[0], "prober.probe") == outputs_of(plans[1], "prober.probe")
+
+
+def test_scorers_follow_the_rule_that_labelled_the_corpus() -> None:
+    model = ModelInfo(ModelRef("tiny", "nowhere", "any", "float32"), num_blocks=6, width=16)
+    names = ["hedging", "bureaucratic"]  # labelled by words, and by source
+
+    def rules_of(**settings: Any) -> dict[str, list[int | None]]:
+        config = load_run_config(None, {"preset": "small", "model": "tiny", "concepts": names, **settings})
+        plan = make_plan(Scope(config, model, tuple(strategies_of("card"))))
+        tasks = {key: task for task in plan.tasks.values() for key in task.outputs.values()}
+        scorers = plan.steering.scorers.concepts
+        return {
+            name: [tasks[key].params.get("rule") for key in (scorers[name].scorer, scorers[name].gate)]
+            for name in names
+        }
+
+    none = [None, None]
+    assert rules_of(corpus={"source": str(asset_path("real_corpus"))}) == {"hedging": [1, 1], "bureaucratic": none}
+    assert rules_of(corpus={"source": "planted"}) == {"hedging": none, "bureaucratic": none}
 
 
 def test_rows_of_sampled_texts_say_so_and_average_the_samples(steered: Any) -> None:

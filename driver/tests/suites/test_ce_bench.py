@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from driver.tests.conftest import Driver
 from safetensors.numpy import save_file
@@ -24,7 +25,7 @@ from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.families import Entrant
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
-from poolbench_driver.suites.ce_bench.view import View, agreement
+from poolbench_driver.suites.ce_bench.view import View, agreement, view_over
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 WIDTH, NUM_FEATURES = 256, 8
@@ -245,7 +246,7 @@ def test_what_is_imported_is_listed_and_found(
     assert done.returncode == 0 and "12 pairs of stories in stories/mine.jsonl" in done.stdout
     assert read_stories("mine", folders=(Path("stories"),)).rows.equals(read_stories(stories).rows)
     listed = json.loads(cli("ls", "stories", "--json").stdout)
-    assert [row["name"] for row in listed if row["here"]] == ["planted", "mine"]
+    assert [row["name"] for row in listed if row["here"]] == ["planted", "real", "mine"]
     done = cli("import", "saes", str(saes))
     assert done.returncode == 0 and "3 autoencoders in saes: low, one, two" in done.stdout and "dead" in done.stderr
     (Path("saes") / "one" / "cfg.json").write_text("{")
@@ -291,6 +292,43 @@ def test_the_answer_says_how_many_beat_what_was_not_trained() -> None:
     alone = View("demo", "own", [best, *nulls, entrant("a random", [0.1] * 4, "random")])
     assert Answer(alone.headline()).text.startswith("a beats random directions")
     assert Answer(View("demo", "own", nulls).headline()).text == "No autoencoder has a score."
+
+
+def joined_run(model: str, values: Mapping[str, float]) -> Any:
+    """A run of one autoencoder at layer 3, with its nulls, whose subjects all have one score."""
+    kinds = {"a": "autoencoder", "a random": "random", "coordinates 3": "coordinates"}
+    identity = {"model": model, "dataset": "own", "dataset_revision": "1", "metric": "ce.interpretability"}
+    score = {"status": "ok", "coverage": 1.0, "ci_low": None, "ci_high": None, "concept": None, "params": "{}"}
+    columns = ("interpretability", "contrastive", "held_out")
+    tables = {
+        "results": [{**identity, **score, "entrant": name, "value": values[name]} for name in kinds],
+        "published": [{"entrant": ""}],
+        "stories": [{"subject": ""}],
+        "notes": [{"note": ""}],
+        "subjects": [
+            {"entrant": name, "subject": str(n), **dict.fromkeys(columns, values[name])}
+            for name in kinds
+            for n in "123"
+        ],
+        "entrants": [
+            {"entrant": name, "kind": kind, "layer": 3, "null_of": "a" if kind == "random" else None}
+            | dict.fromkeys(("architecture", "family", "seed"))
+            for name, kind in kinds.items()
+        ],
+    }
+    return SimpleNamespace(id=model, tables={name: pa.Table.from_pylist(rows) for name, rows in tables.items()})
+
+
+def test_autoencoders_of_joined_models_stand_beside_the_nulls_of_their_own_model() -> None:
+    """The autoencoder of m beats its own nulls, though not the coordinates of n."""
+    runs = [
+        joined_run("m", {"a": 0.5, "a random": 0.2, "coordinates 3": 0.3}),
+        joined_run("n", {"a": 0.4, "a random": 0.6, "coordinates 3": 0.7}),
+    ]
+    view = view_over(runs)
+    nulls = {sae.name: {null.name for null in view.nulls_of(sae)} for sae in view.trained}
+    assert nulls == {f"{model} a": {f"{model} a random", f"{model} coordinates 3"} for model in "mn"}
+    assert Answer(view.headline()).text.startswith("m a scores highest. 1 of 2 autoencoders beat random directions")
 
 
 def test_a_score_that_the_same_side_reaches_is_said_not_to_come_from_the_contrast() -> None:

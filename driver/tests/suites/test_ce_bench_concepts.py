@@ -38,6 +38,7 @@ def rows(tmp_path: Path) -> list[Row]:
         dense.append(Measure.of("d1.direction.C1", 0.95, direction="C1"))
         store.write_table(f"d1.{concept}", _table(*dense))
     sparse = [Measure.of("sparse.auroc", 0.7, params={"k": 1}), Measure.of("sparse.auroc", 0.8, params={"k": 2})]
+    sparse.append(Measure.of("sparse.auroc_test", 0.75, params={"k": 2}))
     sparse.append(Measure.of("sparse.seed_spread", 0.01, params={"k": 2}))
     store.write_table("sparse.hedging", _table(*sparse))
     nulls = [Measure.null("sparse.auroc", "collapsed", "no feature is active", params={"k": k}) for k in (1, 2)]
@@ -59,6 +60,8 @@ def test_rows_name_entrant_concept_and_layer(rows: list[Row]) -> None:
         (POOLING, "hedging", 3),
         (POOLING, "narrative", 3),
     }
+    splits = {row["metric"]: row["split"] for row in rows if row["value"] is not None}
+    assert splits.pop("sparse.auroc_test") == "test" and set(splits.values()) == {"train"}
     (absent,) = (row for row in rows if row["entrant"] == "b")
     assert absent["status"] == "failed" and absent["value"] is None
 

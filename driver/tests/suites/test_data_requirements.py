@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import assembled
+from driver.tests.submitted import require_without_scores, submitted
 from typer.testing import CliRunner
 
 from poolbench.config import asset_path, resolve_model
@@ -340,6 +341,16 @@ def test_a_comparison_by_hand() -> None:
     assert compared.comparison.interval == pytest.approx((differences.mean(),) * 2)
 
 
+def test_a_seed_that_contradicts_the_mean_has_neither_power_nor_errors() -> None:
+    """Of 10 examples, the second alone is right in 6 and 0 of the first seed, and in 1 and 2 of the other."""
+    folds = {0: [fold(4, 0, 6, 0)], 1: [fold(7, 2, 1, 0)]}
+    sides = [answers_of({60: {s: [f[side] for f in folds[s]] for s in folds}}) for side in (0, 1)]
+    (compared,) = compare_sizes(*sides, 0.05).values()
+    assert isinstance(compared, SizeComparison) and compared.errors is not None
+    expected = mcnemar_power(0.6, 0.0, 10)
+    assert (compared.power, compared.errors.type_m) == pytest.approx((expected.power / 2, expected.type_m))
+
+
 def test_examples_that_one_side_did_not_answer_are_left_out_of_both() -> None:
     first = answers_of({60: {0: [[True, True, None, False], [True] * 4]}}, "failed")
     second = answers_of({60: {0: [[False, None, True, False], [True] * 4]}}, "failed")
@@ -472,3 +483,8 @@ def test_a_failed_pilot_is_a_null_with_its_reason(tmp_path: Path) -> None:
     rows = [row for row in tables["results"].to_pylist() if row["metric"].startswith("data.")]
     assert {row["status"] for row in rows} == {"failed"} and all("missing" in row["reason"] for row in rows)
     assert {row["status"] for row in tables["sizes"].to_pylist()} == {"failed"}
+
+
+def test_a_run_is_submitted_and_verified(folder: RunFolder, tmp_path: Path) -> None:
+    verdict, _ = submitted(folder, tmp_path)
+    require_without_scores(verdict)

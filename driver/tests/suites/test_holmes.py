@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import assembled
+from driver.tests.submitted import require_without_scores, submitted
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
+from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
@@ -33,7 +35,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.records import RunFolder
 from poolbench_driver.report import page_of
-from poolbench_driver.series import Board
+from poolbench_driver.series import Board, prepare_all, prepare_dry
 from poolbench_driver.stages import probing_sets
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
@@ -79,6 +81,66 @@ def test_a_share_is_a_fraction_or_a_number() -> None:
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_run_config(None, {"suite": "holmes", **settings})
+
+
+def configured(**settings: Any) -> HolmesConfig:
+    config = load_run_config(None, {"suite": "holmes", "preset": "demo", **settings})
+    assert isinstance(config, HolmesConfig)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("settings", "read"),
+    [
+        ({}, ("planted", None, None)),
+        ({"model": "planted"}, ("planted", None, None)),
+        ({"model": "smollm2-135m"}, ("real", 1 / 32, 60)),
+        ({"model": "owner/name", "preset": "small"}, ("real", 1 / 32, 60)),
+        ({"model": "smollm2-135m", "sets": ["ud-*"]}, ("real", 1 / 32, 60)),
+        ({"model": "smollm2-135m", "flash_eval": 200}, ("real", 1 / 32, 200)),
+        ({"model": "smollm2-135m", "flash": 1}, ("real", 1, None)),
+        ({"model": "smollm2-135m", "sets": ["planted-role"]}, ("planted", None, None)),
+        ({"model": "smollm2-135m", "corpus": {"source": "planted"}}, ("planted", None, None)),
+        ({"model": "smollm2-135m", "corpus": {"source": "real"}}, ("real", None, None)),
+    ],
+)
+def test_a_pretrained_model_reads_the_sets_that_ship(settings: dict[str, Any], read: tuple[Any, ...]) -> None:
+    config = configured(**settings)
+    assert (config.corpus.source, config.flash, config.flash_eval) == read
+
+
+def test_runs_with_settings_of_their_own_keep_their_names() -> None:
+    """Recorded while planted sets were the default of every model."""
+    real, planted = {"corpus": {"source": "real"}}, {"corpus": {"source": "planted"}}
+    smollm2: dict[str, Any] = {"model": "smollm2-135m"}
+    runs = [
+        configured(),
+        configured(**smollm2, **real),
+        configured(**smollm2, sets=["planted-role", "planted-pos"], protocol="published"),
+        configured(**smollm2, **planted, preset="small", flash="1/2"),
+        configured(model="planted", sets=["planted-p*"]),
+    ]
+    hashes = ["53aff8f891761984", "bc674bf5559a41b3", "9ef8c1693b3ab2ce", "c1ee60d0c4c82fac", "217508331002e12f"]
+    assert [run.config_hash() for run in runs] == hashes
+
+
+def test_the_sets_that_ship_are_those_of_real_text() -> None:
+    _, sets = chosen_sets(configured(model="smollm2-135m"))
+    assert Counter(each.fidelity for each in sets) == {"same": 82, "rebuilt": 26}
+
+
+def test_without_the_sets_that_ship_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POOLBENCH_ASSETS", str(tmp_path / "nowhere"))
+    with pytest.raises(CorpusError, match=r"real are not here, and --corpus planted needs none.*set POOLBENCH_A"):
+        chosen_sets(configured(model="smollm2-135m"))
+    assert len(chosen_sets(configured(model="smollm2-135m", corpus={"source": "planted"}))[1]) == 15
+
+
+def test_models_of_one_board_are_measured_on_one_corpus() -> None:
+    both = [configured(), configured(model="smollm2-135m")]
+    for prepared in (prepare_all, prepare_dry):
+        with pytest.raises(ConfigError, match="demo on holmes-planted, smollm2-135m on holmes-real: name one"):
+            prepared(both, None)  # type: ignore[arg-type]
 
 
 def test_sets_are_chosen_by_id_pattern_or_corpus() -> None:
@@ -160,6 +222,22 @@ def test_a_smaller_share_of_train_is_part_of_a_larger_one_in_whole_groups() -> N
     assert names(few, "test") < names(half, "test") and names(few, "train") == names(half, "train")
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(2, (5, 5)), (5, (5, 5)), (9, (5, 5)), (10, (10, 10)), (None, (10, 20))])
+def test_dev_and_test_keep_a_group_that_is_larger_than_what_was_asked(most: int | None, sizes: tuple[int, int]) -> None:
+    """Of 20 groups of five instances, dev has two and test four."""
+    names = [(f"s/{group:02d}-{number}", f"{group:02d}") for group in range(20) for number in range(5)]
+    instances = [
+        {"instance_id": name, "first": [name], "second": [], "label": str(int(group) % 2), "group": group}
+        for name, group in names
+    ]
+    passages = [{"passage_id": name, "text": name, "span": {"start": 0, "end": 1}} for name, _ in names]
+    data = ProbingData(
+        pa.Table.from_pylist(passages, PROBING_PASSAGES), pa.Table.from_pylist(instances, PROBING_INSTANCES)
+    )
+    found = thinned(data, HolmesConfig(suite="holmes", flash_eval=most)).instances["split"].to_pylist()
+    assert (found.count("dev"), found.count("test")) == sizes
+
+
 @pytest.mark.parametrize("num_labels", [2, 5])
 def test_every_label_is_in_every_split_where_groups_are_named_by_label(num_labels: int) -> None:
     """With groups in order of their names, dev had one of two labels, and test one of five."""
@@ -199,6 +277,9 @@ def test_winning_rates_by_hand() -> None:
     assert found["holmes.winning_rate.semantics", "A"]["value"] == pytest.approx(0.75)
     assert found["holmes.winning_rate.semantics", "A"]["ci_low"] is None
     assert found["holmes.winning_rate", "A"]["ci_low"] <= 0.7 <= found["holmes.winning_rate", "A"]["ci_high"]
+    counts = {name: (row["n"], row["num_groups"]) for (metric, name), row in found.items() if metric.endswith("rate")}
+    assert counts == {"A": (3, 3), "B": (3, 3), "C": (2, 2)}, "an entrant counts the sets that it has a score on"
+    assert {row["entrant"]: row["n"] for row in published_rates(rows)} == {"A": 3, "B": 3, "C": 2}
 
 
 def test_a_rate_that_is_null_is_not_said_to_lead() -> None:
@@ -500,11 +581,14 @@ def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) ->
     assert any("predict one label for all instances" in line for line in problems)
 
 
-def test_the_power_of_items_is_that_of_plan_data(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_power_of_items_is_of_the_stated_difference_at_the_discordance_of_plan_data(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The differences of the first two are .15, .15 and 0: .02 is an effect of .231, for which 7.85 / .231^2 is 147."""
     page = page_of(folder)
     assert page.answer.sentences[-1] == (
-        "3 probing sets are too few: 9 would tell the first two apart on holmes.score (demo A1_mean final and demo "
-        "P1_last_token embedding; a paired t-test has a power of .22)."
+        "3 probing sets are too few to find a difference of 0.02 in holmes.score between the first two (demo A1_mean "
+        "final and demo P1_last_token embedding; a paired t-test has a power of .04): 150 would be enough."
     )
     pairs = neighbours(SUITES.get("holmes"), [folder.finished()])
     assert len(pairs) == 7 and pairs[0].difference == pytest.approx(0.1)
@@ -514,10 +598,12 @@ def test_the_power_of_items_is_that_of_plan_data(folder: RunFolder, capsys: pyte
     planned_sets = {row["on"]: row for row in json.loads(capsys.readouterr().out)["comparisons"]}
     assert {item.block for item in pairs[0].items} == set(planned_sets)
     for item in pairs[0].items:
-        expected = planned_sets[item.block]
-        assert (item.n, item.items_needed) == (expected["n"], expected["smallest_n"])
-        assert (item.power or 0.0) == pytest.approx(expected["power"])
-        assert item.difference == pytest.approx(-expected["difference"])  # here the first minus the second
+        row = planned_sets[item.block]
+        discordant = max(row["p01"] + row["p10"], 0.02)
+        shares = (discordant - 0.02) / 2, (discordant + 0.02) / 2
+        assert (item.n, item.items_needed) == (row["n"], mcnemar_size([shares], most=100_000))
+        assert item.power == pytest.approx(mcnemar_power(*shares, row["n"]).power)
+        assert item.difference == pytest.approx(-row["difference"])  # here the first minus the second
 
 
 def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder, tmp_path: Path) -> None:
@@ -561,12 +647,13 @@ def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None
     assert found["second A1_mean final"] == "0 : 0" and found["second P1_last_token embedding"] == "2 : 0"
 
 
-def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path: Path) -> None:
-    """The leader loses two of its three scores: it stands last of those with a rate, and carries nothing."""
+@pytest.mark.parametrize("lost", [("planted-random",), ("planted-random", "planted-role")])
+def test_entrants_that_lack_sets_are_not_said_to_lead(folder: RunFolder, tmp_path: Path, lost: tuple[str, ...]) -> None:
+    """The leader loses one or two of its three scores: it stands last though it wins on the others."""
     rows = folder.read_table("results").to_pylist()
     leader = "demo A1_mean final"
     for row in rows:
-        if row["metric"] == "holmes.score" and row["entrant"] == leader and row["task"] != "planted-pos":
+        if row["metric"] == "holmes.score" and row["entrant"] == leader and row["task"] in lost:
             row |= {"value": None, "status": "no_coverage"}
             row["reason"] = f"applied to {len(row['task'])} % of the passages"
     other = RunFolder.create(tmp_path / "few", folder.config())
@@ -576,6 +663,12 @@ def test_entrants_with_few_sets_are_not_said_to_lead(folder: RunFolder, tmp_path
     view = view_over([other.finished()])
     assert view.entrants[-1].name == leader and view.entrants[-1].value() == 1.0
     assert view.carried()["all sets"]["final"][0] == ("P1_last_token",)
-    assert f"scores on less than half of the sets, and so not said to lead: {leader}" in view.problems
+    assert f"scores on fewer sets than others, and so not said to lead: {leader}" in view.problems
     (nulls,) = (line for line in view.problems if "no_coverage" in line)  # reasons that differ in a number are one
-    assert nulls.startswith("2 scores are null")
+    assert nulls.startswith("1 score is null" if len(lost) == 1 else "2 scores are null")
+
+
+def test_a_run_is_submitted_without_its_examples_and_verified(folder: RunFolder, tmp_path: Path) -> None:
+    verdict, tables = submitted(folder, tmp_path)
+    require_without_scores(verdict)
+    assert "predictions" in tables and "examples" not in tables and folder.file("examples.parquet").is_file()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of
 from driver.tests.run_folders import written
+from driver.tests.submitted import require_without_scores, submitted
 
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts import Row
@@ -453,9 +454,13 @@ def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), rando
             [_line("a", 1.0, random=4.0)],
             "No fine-tune moved the words more than neutral fine-tunes and random changes do.",
         ),
-        (  # a null rank is not a place below the random changes
+        (  # a null rank among the random changes is not a first place
+            [_line("a", 1.0, ("bed",)), _line("b", 1.0, ("sofa",), random=None)],
+            "1 of 2 fine-tunes moved the words more than all 5 neutral ones do. The favourite is bed.",
+        ),
+        (
             [_line("a", 1.0, ("bed",), random=None)],
-            "The fine-tune moved the words more than all 5 neutral ones do. The favourite is bed.",
+            "a moved the words most; without a rank among random changes nothing says whether that is much.",
         ),
     ],
 )
@@ -464,6 +469,12 @@ def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the
 ) -> None:
     view = View("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
     assert Answer(view.headline()).text == answer
+
+
+def test_without_random_changes_the_neutral_fine_tunes_decide() -> None:
+    line = _line("a", 1.0)
+    asked = {metric: row for metric, row in line.figures.items() if metric != "shift.variance.rank_random"}
+    assert replace(line, figures=asked).moved
 
 
 def test_neutral_fine_tunes_that_failed_are_not_a_null() -> None:
@@ -479,3 +490,8 @@ def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
     assert Answer(view.headline()).text.startswith("The fine-tune moved the words more than all 5 neutral ones do")
     assert view.best is not None and view.best.layer == 6
+
+
+def test_a_run_is_submitted_and_verified(finished_run: Callable[..., RunFolder], tmp_path: Path) -> None:
+    verdict, _ = submitted(finished_run(0, ("bed-high-0",)), tmp_path / "submitted")
+    require_without_scores(verdict)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from poolbench.concepts import CONCEPTS, Neighbours
 from poolbench.contracts.measures import GatedScorer
 from poolbench.contracts.tables import FLUENCY, SCORES, TEXTS, directions_schema, table_from_rows
 from poolbench.errors import CellError, InputError
+from poolbench.pooling import STRATEGIES
 from poolbench.statistics.bootstrap import bootstrap_counts
-from poolbench.statistics.response import ResponseGrid, SteeredTables, response_grids, split_openings
+from poolbench.statistics.response import ResponseGrid, SteeredTables, split_openings
 from poolbench_driver.suites.poolbench.d2 import (
     D2_METRICS,
     d2_measures,
@@ -18,9 +20,16 @@ from poolbench_driver.suites.poolbench.d2 import (
     published_d2,
     response_curve,
 )
-from poolbench_driver.suites.poolbench.d3 import ScorerPair, blank_d3, d3_measures, d3_rep_measure, published_d3
+from poolbench_driver.suites.poolbench.d3 import (
+    ScorerPair,
+    all_d3,
+    blank_d3,
+    d3_measures,
+    d3_rep_measure,
+    published_d3,
+)
 from poolbench_driver.suites.poolbench.measures.response import CURVE_STATISTICS, SteeringRules
-from poolbench_driver.suites.poolbench.steered import CellTexts
+from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
 NULL_STRENGTHS = STRENGTHS[:3]
@@ -114,6 +123,24 @@ def test_best_gain_leaves_out_strengths_that_are_not_fluent(unsteered, nll, repe
     assert found["d2.best_gain"].value == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("is_fluent", [True, False])
+def test_rows_count_the_openings_that_they_are_read_on(is_fluent):
+    """Of nine openings the strength is chosen on four, and the gain is read on the other five."""
+    unsteered, nulls, steered = (
+        make_tables(keys, strengths, score, lambda s: 2.0 + (s > 0 and not is_fluent), openings=9)
+        for keys, strengths, score in (
+            (["unsteered"], (0.0,), linear(0.0)),
+            (NULL_KEYS, NULL_STRENGTHS, noisy_null),
+            (["C1"], STRENGTHS, linear(0.8)),
+        )
+    )
+    found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
+    assert found["d2.best_gain"].status == ("ok" if is_fluent else "not_fluent")
+    expected = {name: 5 if name.startswith("d2.best_gain") else 9 for name in D2_METRICS} | {"d2.best_strength": 4}
+    assert {name: measure.n for name, measure in found.items()} == expected
+    assert {name: measure.num_groups for name, measure in found.items()} == expected
+
+
 def test_where_no_strength_is_fluent_there_is_no_best_one(unsteered, nulls):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8), lambda s: 2.0 + (np.log(1.6) if s else 0))
     found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
@@ -155,17 +182,39 @@ def test_a_falling_curve_is_best_left_unsteered(unsteered):
     assert found["d2.scp"].value == pytest.approx(-1)
 
 
-def test_excess_uses_the_null_strengths_on_both_sides(unsteered, nulls):
-    steered = make_tables(["C1"], STRENGTHS, linear(0.8))
+def uneven(slope, opening, step=0.01):
+    """Slopes that differ between openings, so that no resample has the value itself."""
+    return slope + step * opening
+
+
+def test_rank_and_percentile_among_null_directions_by_hand(unsteered):
+    slopes = dict(zip(NULL_KEYS, np.arange(20) * 0.02 - 0.2, strict=True))  # from -.2 to .18
+    nulls = make_tables(
+        NULL_KEYS,
+        NULL_STRENGTHS,
+        lambda key, opening, *place: linear(uneven(slopes[key], opening))(key, opening, *place),
+    )
+    # Resamples of the openings have slopes that are further apart than those of two null directions.
+    steered = make_tables(
+        ["C1"], STRENGTHS, lambda key, opening, *place: linear(uneven(-0.05, opening, 0.05))(key, opening, *place)
+    )
     found = by_metric(d2_measures(CellTexts(steered, unsteered, nulls), SCORER, RULES))
+    choose, read = halves(8, RULES.seed)
+    gains = []
+    for slope in slopes.values():
+        rises = np.mean([uneven(slope, opening) for opening in choose]) > 0  # a falling one is best left out
+        gains.append(rises * max(NULL_STRENGTHS) * np.mean([uneven(slope, opening) for opening in read]))
     excess = found["d2.best_gain.excess"]
-    assert excess.details["value_at_null_strengths"] == pytest.approx(0.8 * 0.25)
-    assert excess.value == pytest.approx(0.2 - excess.details["null_mean"])
-    assert excess.details["num_nulls"] == 20
-    assert found["d2.best_gain.null_rank"].value == 1
-    assert excess.details["percentile"] == 100
-    assert found["d2.best_gain.null_p95"].value < 0.05
+    gain = max(NULL_STRENGTHS) * np.mean([uneven(-0.05, opening, 0.05) for opening in read])
+    assert excess.value == pytest.approx(gain - np.mean(gains))
     assert excess.ci_low <= excess.value <= excess.ci_high
+    details = {"value_at_null_strengths": gain, "null_mean": np.mean(gains), "null_sd": np.std(gains, ddof=1)}
+    assert {name: excess.details[name] for name in details} == pytest.approx(details)
+    assert excess.details["num_nulls"] == 20
+    below = sum(one < gain for one in gains)
+    assert 0 < below < 20 and excess.details["percentile"] == pytest.approx(100 * below / 20)
+    assert found["d2.best_gain.null_rank"].value == 1 + 20 - below
+    assert found["d2.best_gain.null_p95"].value == pytest.approx(np.percentile(gains, 95))
 
 
 def test_invalid_scorer_makes_every_figure_null(unsteered):
@@ -177,9 +226,11 @@ def test_invalid_scorer_makes_every_figure_null(unsteered):
         assert [measure.metric for measure in measures] == list(D2_METRICS)
 
 
-def test_flat_curve_has_no_correlation(unsteered):
-    found = by_metric(d2_measures(CellTexts(make_tables(["C1"], STRENGTHS, linear(0.0)), unsteered), SCORER, RULES))
-    assert found["d2.scp"].status == "no_effect"
+def test_flat_curve_has_no_correlation(unsteered, nulls):
+    flat = CellTexts(make_tables(["C1"], STRENGTHS, linear(0.0)), unsteered, nulls)
+    found = by_metric(d2_measures(flat, SCORER, RULES))
+    without = ("d2.scp", "d2.scp.excess", "d2.scp.null_rank", "d2.scp.null_p95")
+    assert {name for name, measure in found.items() if measure.status == "no_effect"} == set(without)
     assert found["d2.scp_1"].value == 0
 
 
@@ -223,20 +274,6 @@ def d3(own, other, nulls=None, nll=lambda s: 2.0):
     return by_metric(d3_measures(CellTexts(steered, unsteered, nulls), ScorerPair(SCORER, NEIGHBOUR, "lc"), RULES))
 
 
-def test_d3_in_units_of_each_scorer():
-    found = d3(own=0.8, other=0.1)
-    target, neighbour = 0.8 * 0.5 / 0.8, 0.1 * 0.5 / 0.4
-    assert found["d3.lc"].value == pytest.approx(1 - neighbour / target)
-    assert found["d3.robust_lc"].value == pytest.approx(target - neighbour)
-    assert found["d3.lc"].details["strength"] == 0.5
-    assert found["d3.lc"].neighbour == "contrast"
-
-
-def test_d3_robust_charges_a_neighbour_that_falls():
-    assert d3(own=0.8, other=-0.1)["d3.robust_lc"].value == pytest.approx(0.5 - 0.125)
-    assert d3(own=0.8, other=-0.1)["d3.lc"].value == pytest.approx(1.25)
-
-
 def test_d3_without_effect_is_null_but_robust_stands():
     found = d3(own=0.0, other=0.1)
     assert found["d3.lc"].status == "no_effect"
@@ -257,13 +294,44 @@ def test_d3_reversed_where_the_chosen_strength_lowers_the_target():
     assert found[0].metric == "d3.ld"
 
 
-def test_d3_excess_over_null_directions():
-    nulls = make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null, scorers=BOTH)
-    excess = d3(0.8, 0.0, nulls)["d3.robust_lc.excess"]
-    assert excess.details["num_nulls"] == 20
-    assert excess.value == pytest.approx(0.8 * 0.25 / 0.8 - excess.details["null_mean"])
-    # Null directions that the neighbour's scorer never scored give no excess figure, and no failure.
+def test_null_directions_that_are_not_fluent_count_as_0_and_unscored_ones_give_no_excess():
+    broken = make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null, lambda s: 2.0 + (1.0 if s else 0), scorers=BOTH)
+    excess = d3(0.8, 0.0, broken)["d3.robust_lc.excess"]
+    assert (excess.details["num_nulls"], excess.details["null_mean"]) == (20, 0)
+    assert excess.value == pytest.approx(0.8 * 0.25 / 0.8)
     assert "d3.robust_lc.excess" not in d3(0.8, 0.0, make_tables(NULL_KEYS, NULL_STRENGTHS, noisy_null))
+
+
+def test_d3_and_its_excess_by_hand():
+    """Ranges of the scorers are .8 and .4; a neighbour that falls is charged as one that rises."""
+    slopes = {key: (0.02 * number, 0.1 - 0.01 * number) for number, key in enumerate(NULL_KEYS)}
+
+    def score(own, other):
+        by_scorer = dict(zip(BOTH, (own, other), strict=True))
+        return lambda opening, strength, scorer: 0.2 + uneven(by_scorer[scorer], opening) * strength
+
+    nulls = make_tables(NULL_KEYS, NULL_STRENGTHS, lambda key, *place: score(*slopes[key])(*place), scorers=BOTH)
+    steered = make_tables(["C1"], STRENGTHS, lambda _, *place: score(0.8, -0.2)(*place), scorers=BOTH)
+    unsteered = make_tables(["unsteered"], (0.0,), lambda _, *place: score(0, 0)(*place), scorers=BOTH)
+    pair = ScorerPair(SCORER, NEIGHBOUR, "lc")
+    found = by_metric(d3_measures(CellTexts(steered, unsteered, nulls), pair, RULES))
+    _, read = halves(8, RULES.seed)
+
+    def shifts(own, other, strength):
+        means = [np.mean([uneven(slope, opening) for opening in read]) for slope in (own, other)]
+        return strength * means[0] / 0.8, strength * means[1] / 0.4
+
+    target, neighbour = shifts(0.8, -0.2, max(STRENGTHS))
+    assert neighbour < 0 and found["d3.lc"].neighbour == "contrast"
+    assert found["d3.lc"].value == pytest.approx(1 - neighbour / target)
+    assert found["d3.lc"].details == pytest.approx(
+        {"strength": max(STRENGTHS), "target_shift": target, "neighbour_shift": neighbour}
+    )
+    assert found["d3.robust_lc"].value == pytest.approx(target - abs(neighbour))
+    robust = [target - abs(neighbour) for target, neighbour in (shifts(*own, 0.25) for own in slopes.values())]
+    excess, (target, neighbour) = found["d3.robust_lc.excess"], shifts(0.8, -0.2, 0.25)
+    assert excess.details["null_mean"] == pytest.approx(np.mean(robust))
+    assert excess.value == pytest.approx(target - abs(neighbour) - np.mean(robust))
 
 
 def test_d3_is_null_where_no_strength_is_fluent():
@@ -300,6 +368,24 @@ def test_d3_rep_is_a_cosine():
     assert caught.value.status == "collapsed"
 
 
+@pytest.mark.parametrize(("relation", "name"), [("ld", "linguistically_distant"), ("lc", "linguistically_close")])
+def test_a_relation_without_a_neighbour_is_null_and_directions_need_no_texts(relation, name):
+    concept = replace(CONCEPTS.get("causation"), neighbours=Neighbours(**{name: "contrast"}))
+    directions = {"causation": direction_table([1.0, 0.0]), "contrast": direction_table([0.6, 0.8])}
+    cell = SteeredCell(concept, STRATEGIES.get("A1_mean"), "A1_mean", RULES, CellError("too_few", "no texts"))
+    scorers = {"causation": SCORER, "contrast": NEIGHBOUR}
+    found = by_metric(all_d3(scorers, lambda concept, strategy: directions[concept], cell))
+    names = [(f"d3.{one}", f"d3.robust_{one}", f"d3.robust_{one}.excess") for one in ("ld", "lc")]
+    blank = {"ld": "lc", "lc": "ld"}[relation]
+    assert set(found) == {*names[0], *names[1], "d3.rep_ld", "d3.rep_lc"}
+    assert found[f"d3.rep_{relation}"].value == pytest.approx(0.6, abs=1e-7)
+    assert found[f"d3.{relation}"].status == "too_few"
+    assert {found[f"d3.{kind}{blank}"].status for kind in ("", "robust_", "rep_")} == {"no_scorer"}
+    assert {measure.neighbour for measure in found.values()} == {None, "contrast"}
+    failed = all_d3(scorers, lambda *_: direction_table(None, status="collapsed"), cell)
+    assert by_metric(failed)[f"d3.rep_{relation}"].status == "collapsed"
+
+
 def test_curve_rows(unsteered, nulls):
     steered = make_tables(["C1"], STRENGTHS, linear(0.8), lambda s: 2 + s)
     rows = response_curve(CellTexts(steered, unsteered, nulls), SCORER, RULES)
@@ -309,7 +395,10 @@ def test_curve_rows(unsteered, nulls):
     assert rows[0]["null_low"] == pytest.approx(rows[0]["score"])
     assert rows[-1]["null_low"] is None
     assert not rows[-1]["fluent"]
-    assert rows[1]["null_low"] < rows[1]["null_mean"] < rows[1]["null_high"]
+    means = [np.mean([noisy_null(key, opening, 0.06, "") for opening in range(8)]) for key in NULL_KEYS]
+    assert [rows[1][name] for name in ("null_low", "null_mean", "null_high")] == pytest.approx(
+        [np.percentile(means, 5), np.mean(means), np.percentile(means, 95)]
+    )
 
 
 def test_scorer_from_gate_rows():
@@ -369,6 +458,7 @@ def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
     score_PS, steered, unsteered = random_curves(7, seed=1)
     found = by_metric(d2_measures(CellTexts(steered, unsteered), GatedScorer("x"), rules))
     drawn: dict[str, list[float]] = {metric: [] for metric in figures_of(score_PS)}
+    curves = []
     first, second = halves(7, rules.seed)
     counts = [bootstrap_counts(len(h), 200, rules.seed + n) for n, h in enumerate((first, second))]
     for resample in range(200):
@@ -378,6 +468,7 @@ def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
             for p, k in zip(h, c[resample], strict=True)
             for _ in range(k)
         ]
+        curves.append(np.mean(rows, axis=0))
         for metric, value in figures_of(np.array(rows)).items():
             drawn[metric].append(value)
     width = np.sqrt(7 / 5) * stats.t.ppf(0.975, 5)  # seven openings in two strata
@@ -386,42 +477,70 @@ def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
         assert found[metric].value == pytest.approx(value)
         low, high = np.percentile(drawn[metric], [tail, 100 - tail])
         assert (found[metric].ci_low, found[metric].ci_high) == (pytest.approx(low), pytest.approx(high))
+    lows, highs = np.percentile(curves, [tail, 100 - tail], axis=0)
+    points = response_curve(CellTexts(steered, unsteered), GatedScorer("x"), rules)
+    np.testing.assert_allclose([[point["ci_low"], point["ci_high"]] for point in points], np.stack([lows, highs], 1))
 
 
 def test_the_gain_by_loops() -> None:
     """The best strength of one half of the openings is not that of all: it is read where it was not chosen."""
     rules = SteeringRules(num_bootstrap=200, seed=3)
-    score_PS, steered, unsteered = random_curves(8, seed=0, slope=0.0)
+    score_PS, steered, unsteered = random_curves(10, seed=3, slope=0.0)
     found = by_metric(d2_measures(CellTexts(steered, unsteered), GatedScorer("x"), rules))["d2.best_gain"]
-    choose, read = halves(8, rules.seed)
+    choose, read = halves(10, rules.seed)
     best = max(range(5), key=lambda s: score_PS[choose, s].mean())
     assert best not in (0, max(range(5), key=lambda s: score_PS[:, s].mean()))
     assert found.value == pytest.approx(score_PS[read, best].mean() - score_PS[read, 0].mean())
     gains = score_PS[read, best] - score_PS[read, 0]
     counts = bootstrap_counts(len(read), 200, rules.seed + 1)
     drawn = [np.mean([gain for gain, k in zip(gains, row, strict=True) for _ in range(k)]) for row in counts]
-    tail = 100 * stats.norm.sf(np.sqrt(4 / 3) * stats.t.ppf(0.975, 3))
+    tail = 100 * stats.norm.sf(np.sqrt(5 / 4) * stats.t.ppf(0.975, 4))
     assert (found.ci_low, found.ci_high) == pytest.approx(tuple(np.percentile(drawn, [tail, 100 - tail])))
 
 
-def test_samples_of_an_opening_are_averaged_and_perplexity_weighs_tokens() -> None:
-    cells = {("C1", p, s): {"x": 0.3 + s} for p in range(5) for s in STRENGTHS}
-    baseline = tables({("unsteered", p, 0.0): {"x": 0.3} for p in range(5)}, samples=2, shift=0.2)
-    (grid,) = response_grids(tables(cells, samples=2, shift=0.2), baseline, "x").values()
-    np.testing.assert_allclose(grid.score, np.broadcast_to([0.3, *(0.3 + s for s in STRENGTHS)], (5, 5)))
-    assert set(grid.num_tokens.ravel()) == {60}
-    np.testing.assert_allclose(grid.nll, (20 * 2 + 40 * 3) / 60)
-    np.testing.assert_allclose(grid.repeated, 0.05)
+def test_a_score_that_the_neighbour_lacks_does_not_move_the_strength_of_the_target() -> None:
+    """Read lazily: the other half of the openings has texts at the target's best strength alone."""
+    choose, read = halves(8, 0)
+    cells = {
+        ("C1", p, s): {"causation": 0.3 + own + (p == choose[0] and s == 0.25), "contrast": 0.4}
+        for p in range(8)
+        for s, own in zip(STRENGTHS, (0.0, 0.1, 0.3, 0.35), strict=True)
+        if p in choose or s == 0.25
+    }
+    cells["C1", choose[0], 0.06]["contrast"] = None  # without this opening, .5 would be the best strength
+    unsteered = tables({("unsteered", p, 0.0): {"causation": 0.3, "contrast": 0.4} for p in range(8)})
+    pair = ScorerPair(SCORER, NEIGHBOUR, "ld")
+    found = by_metric(d3_measures(CellTexts(tables(cells), unsteered), pair, RULES))["d3.robust_ld"]
+    assert (found.details["strength"], found.n) == (0.25, len(read))
+    assert found.value == pytest.approx(0.3 / 0.8)
 
 
-def test_an_opening_that_lacks_one_sample_s_score_is_incomplete() -> None:
-    cells = {("C1", p, s): {"x": 0.3} for p in range(5) for s in STRENGTHS}
-    steered = tables(cells, samples=2)
-    lost = [{**row, "score": None} if row["text_id"] == "C1|0|0.25|1" else row for row in steered.scores.to_pylist()]
-    steered = replace(steered, scores=table_from_rows(lost, SCORES))
-    baseline = tables({("unsteered", p, 0.0): {"x": 0.3} for p in range(5)}, samples=2)
-    (grid,) = response_grids(steered, baseline, "x").values()
-    assert grid.openings == ("p01", "p02", "p03", "p04")
+@pytest.mark.parametrize("absent", [0, 1])
+def test_where_only_one_half_of_the_openings_is_complete_the_other_is_one_stratum(absent: int) -> None:
+    rules, both = SteeringRules(num_bootstrap=200, seed=3), halves(8, 3)
+    complete, gains = both[1 - absent], 0.1 * 0.125 * np.arange(8) ** 2
+    scores = {("C1", p, s): {"x": 0.3 + 0.1 * s * p**2 if p in complete else None} for p in range(8) for s in STRENGTHS}
+    unsteered = tables({("unsteered", p, 0.0): {"x": 0.3} for p in range(8)})
+    found = by_metric(d2_measures(CellTexts(tables(scores), unsteered), GatedScorer("x"), rules))
+    counts = bootstrap_counts(4, 200, rules.seed + 1 - absent)
+    tail = 100 * stats.norm.sf(np.sqrt(4 / 3) * stats.t.ppf(0.975, 3))
+    low, high = np.percentile(counts @ gains[complete] / 4, [tail, 100 - tail])
+    assert found["d2.scp_1"].value == pytest.approx(gains[complete].mean())
+    assert (found["d2.scp_1"].ci_low, found["d2.scp_1"].ci_high) == (pytest.approx(low), pytest.approx(high))
+    assert (found["d2.best_gain"].status, found["d2.best_gain"].value) == ("too_few", None)
+
+
+def test_of_one_opening_to_read_there_is_no_interval_and_no_effect() -> None:
+    _, read = halves(8, 0)
+    cells = {
+        ("C1", p, s): {"causation": 0.3 + s, "contrast": None if p in read[1:] else 0.4}
+        for p in range(8)
+        for s in STRENGTHS
+    }
+    unsteered = tables({("unsteered", p, 0.0): {"causation": 0.3, "contrast": 0.4} for p in range(8)})
+    found = by_metric(d3_measures(CellTexts(tables(cells), unsteered), ScorerPair(SCORER, NEIGHBOUR, "ld"), RULES))
+    assert (found["d3.ld"].status, found["d3.ld"].n) == ("no_effect", 1)
+    assert found["d3.robust_ld"].value == pytest.approx(0.5 / 0.8) and found["d3.robust_ld"].ci_low is None
 
 
 def two_scorers(own: float, other: float) -> CellTexts:

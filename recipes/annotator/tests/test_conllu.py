@@ -3,6 +3,7 @@
 import pytest
 from recipes.annotator import archive, docs, entities, sources
 from recipes.annotator.conllu import Sentence, Word, read_conllu
+from recipes.passages.documents import has_archive
 from spacy.vocab import Vocab
 
 CONLLU = """# newdoc id = d1
@@ -90,9 +91,9 @@ def test_gum_names_from_mentions() -> None:
 
 @pytest.mark.lane(name="simulations")
 def test_splits_do_not_overlap() -> None:
-    if not (archive.archive_folder() / archive.ARCHIVE_NAME).is_file():
+    if not has_archive(None, archive.ARCHIVE):
         pytest.skip("the real-text archives are not here; set POOLBENCH_REAL_TEXT")
-    members = archive.read_members(archive.archive_folder())
+    members = archive.read_members(None)
     for parts in (sources.treebanks(members), sources.entity_sets(members)):
         train = {sentence.doc_id for sentence in parts.train}
         for name, sentences in parts.test.items():

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from recipes.data_requirements.lengths import CLASSES, LENGTHS, class_of, write_lengths
-from recipes.data_requirements.models import SHARES, make_models, scrambled
+from recipes.data_requirements.models import BATCH, NUM_STEPS, SHARES, make_models, scrambled
+from recipes.data_requirements.texts import NUM_HELD_OUT, texts_of
 from recipes.personas.check import load_model
 
 from poolbench.config import asset_path, change_revision, resolve_model
 from poolbench.steps.extractor import ChangeParams
 from poolbench_corpora.probing import ProbingSets
-from poolbench_corpora.real.documents import has_archive
 from poolbench_driver.suites.humanoid.training import mean_loss
 from poolbench_extractor.models.load import load_decoder
 
@@ -62,7 +62,12 @@ def test_classes_of_length() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(not has_archive(None, "parsing"), reason="the real-text archives are not at hand")
+def test_texts_to_train_on_are_enough_and_none_of_them_is_judged() -> None:
+    training, held_out = texts_of()
+    assert len(training) >= NUM_STEPS * BATCH and len(held_out) == NUM_HELD_OUT
+    assert not set(training) & set(held_out)
+
+
 def test_sentence_length_in_classes_is_a_probing_set(tmp_path: Path) -> None:
     catalogue = ProbingSets(write_lengths(tmp_path))
     instances = catalogue.read(catalogue.get(LENGTHS)).instances

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from recipes.annotator.archive import archive_folder
 from recipes.real_text.__main__ import steered
 from recipes.real_text.answers import moved_by_sinks, published_orders
 from recipes.real_text.pairs import read_pairs
@@ -52,8 +51,6 @@ def test_only_gains_of_concepts_whose_scorer_passed_are_steered() -> None:
 
 
 def test_pairs_have_the_grammatical_sentence_first() -> None:
-    if not (archive_folder() / "probing.tar.xz").is_file():
-        pytest.skip("no real-text archives (POOLBENCH_REAL_TEXT)")
-    pairs = read_pairs(archive_folder(), 1)
+    pairs = read_pairs(1)
     assert len(pairs) == 59 and len(set(pairs)) == 59
     assert ("Who should Derek hug after shocking Richard?", "Who should Derek hug Richard after shocking?") in pairs

@@ -3,7 +3,6 @@
 from typing import Any
 
 from recipes.real_text.findings import findings
-from recipes.real_text.steps import reasons
 
 
 def d1(concept: str, strategy: str, layer: int, value: float | None, metric: str = "d1.auroc") -> dict[str, Any]:
@@ -42,8 +41,3 @@ def test_concepts_that_rank_strategies_are_told_from_saturated_ones() -> None:
         ["hard", "A1_mean", "0.90", "0.90", "0.60", "0.25"],
         ["other", "A1_mean", "0.80", "0.80", "0.70", ""],
     ]
-
-
-def test_what_could_not_be_built_is_read_from_what_the_command_prints() -> None:
-    printed = "causation (1 of 3) ... 800 passages\nplanning (2 of 3) ... none: the archives hold 99; label 3\n"
-    assert reasons(printed) == {"planning": "the archives hold 99; label 3"}

@@ -1,4 +1,4 @@
-"""`make real-text` says what is missing before it builds a corpus."""
+"""`make real-text` says what is missing before it measures."""
 
 import sys
 from pathlib import Path
@@ -7,13 +7,12 @@ import pytest
 from recipes.real_text.__main__ import main
 
 
-def test_without_a_cluster_no_corpus_is_built(
+def test_without_a_cluster_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("POOLBENCH_STORE", "POOLBENCH_BROKER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("POOLBENCH_REAL_TEXT", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["real_text", "--output", str(tmp_path / "runs")])
     assert main() == 1
     assert "no cluster found" in capsys.readouterr().err

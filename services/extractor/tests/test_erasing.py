@@ -16,6 +16,7 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Reading
 from poolbench_extractor.erasing import Erased
 from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import load_decoder
 from poolbench_extractor.service import create
 
 LAYER, LATER = 1, 2
@@ -93,6 +94,6 @@ def test_the_task_reads_the_directions(artifacts: Artifacts, saved_llama: Path, 
     )
     service = create()
     service.handlers[task.kind](task, TaskIO(task, artifacts))
-    decoder = service._models.get(ExtractParams(**settings).reference())
+    decoder = load_decoder(ExtractParams(**settings).reference())
     vectors = vector_matrix(artifacts.read_table(task.outputs[role])["vector"])
     np.testing.assert_allclose(vectors[0], by_hand(decoder, texts[0], LATER), rtol=1e-3, atol=1e-4)

@@ -1,14 +1,17 @@
 """The adapter on a real object store: tasks and what they commit, HTTP, and clear errors."""
 
+import gc
 import shutil
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from services.extractor.tests.conftest import WORDS
-from transformers import AutoTokenizer
+from tests.waiting import PATIENCE_S, wait_until
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
 from poolbench.contracts.tasks import Task
@@ -16,6 +19,9 @@ from poolbench.errors import ModelError
 from poolbench.http.api import build_api
 from poolbench.storage import Artifacts
 from poolbench.worker.taskio import TaskIO
+from poolbench_extractor.models import load
+from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import load_decoder
 from poolbench_extractor.service import ExtractorService, create
 
 TOKEN = "only-for-this-test"
@@ -116,6 +122,43 @@ def test_a_model_folder_without_tokenizer(
             shutil.copy(file, bare)
     with pytest.raises(ModelError, match="holds no tokenizer"):
         run(service, extraction(bare, ["A1_mean/0"]), artifacts)
+
+
+def test_a_request_for_another_model_waits_until_no_task_holds_the_first(
+    service: ExtractorService, artifacts: Artifacts, saved_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = TestClient(build_api(service, TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
+    other = shutil.copytree(saved_llama, tmp_path / "other")
+    in_memory: list[int] = []
+
+    def num_models() -> int:
+        return sum(type(each) is LlamaForCausalLM for each in gc.get_objects())
+
+    def counted(*args: Any) -> Decoder:
+        in_memory.append(num_models())
+        return load_decoder(*args)
+
+    def embed(model: Path) -> int:
+        body = {"texts": ["one two"], "model": str(model), "layer": -1}
+        return client.post("/embed", json=body).status_code
+
+    class Watched(TaskIO):
+        def progress(self, done: int, total: int, note: str = "") -> None:
+            if not waiting:
+                assert embed(saved_llama) == 200  # the model of the task serves requests meanwhile
+                waiting.append(threads.submit(embed, other))
+                wait_until(lambda: service._models._line)
+
+    service.release_memory()
+    of_fixtures = num_models()
+    monkeypatch.setattr(load, "load_decoder", counted)
+    waiting: list[Future[int]] = []
+    work = extraction(saved_llama, ["A1_mean/3"])
+    with ThreadPoolExecutor(1) as threads:
+        service.handlers[work.kind](work, Watched(work, artifacts))
+        assert waiting[0].result(PATIENCE_S) == 200
+    assert embed(saved_llama) == 200
+    assert in_memory == [of_fixtures] * 3  # when one is loaded, no other one is there
 
 
 def test_http(service: ExtractorService, saved_llama: Path) -> None:

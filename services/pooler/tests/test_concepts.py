@@ -85,7 +85,6 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "few": ({"positives": file("p.jsonl", 3, 0)}, 400, "not registered: nothing can be measured"),
     "one class": ({"negatives": None}, 400, "mine has no negatives"),
     "no files": ({"positives": None, "negatives": None}, 400, "names no texts"),
-    "rewriter": ({"negatives": None, "rewriter": "hedges"}, 404, "unknown rewriter 'hedges'; did you mean hedging"),
     "neighbour": ({"neighbours": ["hedgin"]}, 404, "unknown concept 'hedgin'; did you mean hedging"),
     "id": ({"id": "../mine"}, 422, "body.id"),
     "path": ({"positives": {"name": "../p.jsonl", "content": ""}}, 422, "body.positives.name"),

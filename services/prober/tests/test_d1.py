@@ -1,6 +1,7 @@
 """D1 of planted cells: signal, chance, grouped folds, a layer chosen within them, fallbacks, and every typed null."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +19,16 @@ from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.statistics.auroc import auroc
 from poolbench.statistics.folds import grouped_folds
 from poolbench.steps.prober import DIRECTIONS, MEASURES, PASSAGES, PROBE, SCORES, VECTORS, NullParams, ProbeParams
+from poolbench_prober.d1 import linearity
 from poolbench_prober.d1.cell import ProbedCell
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
-from poolbench_prober.d1.metrics import permuted_measure
+from poolbench_prober.d1.metrics import Resamples, alarm, permuted_measure, selectivity_measure, within_pair_measure
 from poolbench_prober.d1.nested import best_layer, nested_measures
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.probing.mlp import fit_outputs
+from poolbench_prober.probing.models import Problem
 from poolbench_prober.tables import measures_table
 
 
@@ -301,6 +305,54 @@ def test_a_hidden_layer_finds_what_no_line_separates(unpaired: Passages) -> None
     gain = found["d1.mlp_gain"]
     assert gain.value == pytest.approx(found["d1.auroc_mlp"].value - found["d1.auroc"].value)
     assert 0.3 < gain.ci_low <= gain.value <= gain.ci_high and gain.params == {"hidden": 16}
+
+
+def test_the_epoch_is_chosen_on_documents_that_the_hidden_layer_was_not_fitted_on(
+    unpaired: Passages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: list[Problem] = []
+
+    def fit(problem: Problem, hidden: int) -> Any:
+        problems.append(problem)
+        return fit_outputs(problem, hidden)
+
+    monkeypatch.setattr(linearity, "fit_outputs", fit)
+    measures(planted_vectors(unpaired, 2.0), unpaired)
+    assert len(problems) == 5
+    for problem in problems:
+        groups = [set(unpaired.groups[problem.rows[part]]) for part in ("train", "dev", "test")]
+        assert all(groups) and sum(map(len, groups)) == len(set.union(*groups)) == len(set(unpaired.groups))
+
+
+def test_only_an_auroc_far_below_chance_is_an_alarm() -> None:
+    samples = np.array([0.3, 0.4, 0.5, np.nan])  # standard deviation .0816
+    assert alarm(0.33, samples, "below") == "alarm: below .5 by more than 2 standard errors (0.0816); below"
+    assert alarm(0.34, samples, "below") is None
+    assert alarm(0.1, np.array([np.nan]), "below") is None
+
+
+def test_the_order_within_pairs_by_hand() -> None:
+    """Of ten pairs, rows 2 i and 2 i + 1, seven are in order and one is a tie; in the second resample one pair is."""
+    pairs = np.arange(20).reshape(10, 2)
+    scores = np.ravel([(1.0, 0.0)] * 7 + [(0.0, 0.0)] + [(0.0, 1.0)] * 2)
+    weights = np.stack([np.ones(20), np.arange(20) // 2 == 9])
+    resamples, why = Resamples(weights, np.arange(20) // 2), "3 of 23 passages have no partner"
+    found = within_pair_measure(scores, pairs, resamples, reason=why)
+    assert (found.value, found.n, found.reason) == (0.75, 10, why)
+    assert (found.ci_low, found.ci_high) == pytest.approx(tuple(np.percentile([0.75, 0.0], [2.5, 97.5])))
+    broken = within_pair_measure(np.full(20, np.nan), pairs, resamples, reason=why)
+    assert (broken.status, broken.reason) == ("not_converged", "a probe did not reach its tolerance")
+    reasons = [within_pair_measure(scores, pairs[:9], resamples, reason=reason).reason for reason in (None, why)]
+    assert reasons == ["9 matched pairs; at least 10 are needed", f"9 matched pairs; at least 10 are needed; {why}"]
+
+
+def test_selectivity_by_hand() -> None:
+    """Two of four pairs of the concept are in order, three of four of the control word."""
+    labels = np.array([[1, 1, 0, 0], [1, 0, 1, 0]]).T
+    scores = np.array([[3.0, 0.0, 2.0, 1.0], [3.0, 2.0, 1.0, 0.0]]).T
+    found = selectivity_measure(labels, scores, ["word"], Resamples(np.ones((2, 4)), np.arange(4)), np.zeros(4))
+    assert (found.value, found.ci_low, found.ci_high) == (-0.25, -0.25, -0.25)
+    assert found.details == {"control_words": ["word"], "control_auroc": 0.75}
 
 
 def test_it_adds_little_to_a_linear_signal_and_nothing_without_the_option(unpaired: Passages) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.servers.counted import Counted
 
 from poolbench.contracts.tables import PROMPTS, SCORES, TEXTS, table_from_rows
 from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.scorers import name_scorer, named_scorers, record_gate
+from poolbench.storage.scorers import ScorerRecords, name_scorer, record_gate
 from poolbench_scorer.classifiers.shelf import ScorerShelf
 from poolbench_scorer.http.requests import ScoreRequest
 from poolbench_scorer.service import ScorerService
@@ -61,7 +62,9 @@ def test_train_gate_and_score_as_tasks(
     rows = artifacts.read_table("g").to_pylist()
     assert json.loads(rows[-1]["params"]) == {"part": "verdict"}
     assert rows[-1]["metric"] == "scorer.gate" and rows[-1]["value"] == 0.0, "a random base separates nothing"
-    assert [one.key for one in named_scorers(artifacts.store)] == ["scorer.train.a"], "a verdict is not a scorer"
+    assert [one.key for one in ScorerRecords(artifacts.store).scorers()] == ["scorer.train.a"], (
+        "a verdict is not a scorer"
+    )
     asked = ScoreRequest(texts=["However."], scorer="contrast")
     assert service.score(asked)["gate"] == {"passed": False, "reason": rows[-1]["reason"]}
     record_gate(artifacts.store, "contrast", "scorer.train.a", "of.another.model", passed=True, reason="")
@@ -92,7 +95,7 @@ def test_a_redone_task_trains_nothing_and_restores_its_name(
     outputs = {"scorer": "k.scorer", "measures": "k.measures"}
     inputs = {"passages/scorer": "never.written"}
     run(service, artifacts, "scorer.train", inputs=inputs, outputs=outputs, params={"concept": "contrast"})
-    assert [one.key for one in named_scorers(artifacts.store)] == ["k.scorer"]
+    assert [one.key for one in ScorerRecords(artifacts.store).scorers()] == ["k.scorer"]
 
 
 def test_tasks_load_a_scorer_once_and_keep_the_last_few(
@@ -146,8 +149,9 @@ def test_a_damaged_pointer_is_left_out_and_named_in_the_log(
     store.put("scorers/stray.json", b"{}")
     assert [one["concept"] for one in ScorerShelf(Artifacts(store)).listing()] == ["hedging"]
     assert "scorers/contrast/minilm.json is damaged: train or import that scorer again" in caplog.text
+    shelf = ScorerShelf(Artifacts(store))
     with pytest.raises(NotFoundError, match=r"no scorer 'contrast'.*Train one"):
-        ScorerShelf(Artifacts(store)).resolve("contrast")
+        shelf.resolve("contrast", shelf.records())
 
 
 def test_a_damaged_scorer_is_listed_as_failed_beside_the_others(tmp_path: Path) -> None:
@@ -173,14 +177,18 @@ def test_no_run_changes_what_a_name_means_and_a_request_does(tmp_path: Path) -> 
 
     for key in ("scorer.train.1", "scorer.train.2", "scorer.train.1"):
         make(key, requested=False)
-        assert shelf.resolve("contrast") == shelf.resolve("contrast@minilm") == "scorer.train.1"
+        assert (
+            shelf.resolve("contrast", shelf.records())
+            == shelf.resolve("contrast@minilm", shelf.records())
+            == "scorer.train.1"
+        )
     for key in ("scorer.train.3", "scorer.train.2", "scorer.train.3"):
         make(key, requested=True)
-        assert shelf.resolve("contrast") == key
+        assert shelf.resolve("contrast", shelf.records()) == key
     make("scorer.train.4", requested=False)
     listed = shelf.listing()
     assert {entry["scorer"] for entry in listed if entry["default"]} == {"scorer.train.3"}
-    assert len(listed) == 4 and all(shelf.resolve(entry["id"]) == entry["scorer"] for entry in listed)
+    assert len(listed) == 4 and all(shelf.resolve(entry["id"], shelf.records()) == entry["scorer"] for entry in listed)
 
 
 def test_a_scorer_answers_by_its_names_after_its_concept_was_removed(tmp_path: Path) -> None:
@@ -189,18 +197,41 @@ def test_a_scorer_answers_by_its_names_after_its_concept_was_removed(tmp_path: P
     artifacts.store.put("scorers/removed/minilm.json", b'{"base": "minilm", "scorer": "scorer.train.1"}')
     shelf = ScorerShelf(artifacts)
     names = ("removed", "removed@minilm", shelf.listing()[0]["id"], "scorer.train.1")
-    assert [shelf.resolve(name) for name in names] == ["scorer.train.1"] * len(names)
+    assert [shelf.resolve(name, shelf.records()) for name in names] == ["scorer.train.1"] * len(names)
     with pytest.raises(UnknownConceptError, match="contrast"):
-        shelf.resolve("contrst")
+        shelf.resolve("contrst", shelf.records())
 
 
 def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    shelf = ScorerShelf(Artifacts(store))
     record_gate(store, "contrast", "scorer.train.1", "scorer.gate.1", passed=True, reason="")
-    assert shelf.gate("scorer.train.1", "contrast") == {"passed": True, "reason": None}
-    assert shelf.gate("scorer.train.2", "contrast") is None and shelf.gate("scorer.train.1", "hedging") is None
+    records = ScorerRecords(store)
+    assert records.gate("contrast", "scorer.train.1") == (True, None)
+    assert records.gate("contrast", "scorer.train.2") is None and records.gate("hedging", "scorer.train.1") is None
     (record,) = store.list("scorers/contrast/gates/")
     store.put(record.path, b"[]")
     with pytest.raises(IntegrityError, match=r"contrast/gates/.* is damaged; remove it"):
-        shelf.gate("scorer.train.1", "contrast")
+        ScorerRecords(store).gate("contrast", "scorer.train.1")
+
+
+def test_a_request_lists_the_scorers_once_and_reads_what_changed(
+    service: ScorerService, artifacts: Artifacts, minilm_training: Trained
+) -> None:
+    keys = [f"scorer.train.{number}" for number in range(1, 5)]
+    for key in keys:
+        artifacts.write(key, minilm_training.files)
+        name_scorer(artifacts.store, key, "contrast", f"base{key[-1]}", requested=False)
+        record_gate(artifacts.store, "contrast", key, f"gate.{key}", passed=True, reason="")
+    store = artifacts.store = Counted(artifacts.store)  # type: ignore[assignment]
+    request = ScoreRequest(texts=["However."], scorers=[f"contrast@base{key[-1]}" for key in keys])
+
+    def requests() -> dict[str, int]:
+        store.requests.clear()
+        assert [one["scorer"] for one in service.score(request)["scorers"]] == keys
+        return dict(store.requests)
+
+    first = requests()
+    assert first["list"] == 1 and requests() == {"list": 1}
+    name_scorer(artifacts.store, "scorer.train.5", "hedging", "minilm", requested=False)
+    record_gate(artifacts.store, "contrast", keys[0], "gate.of.another.model", passed=False, reason="too low")
+    assert requests() == {"list": 1, "get": 2}

@@ -22,6 +22,7 @@ from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.service import ScorerService
 from poolbench_scorer.training import shipped
 from poolbench_scorer.training.examples import (
+    LabelledPassages,
     build_examples,
     couple_passages,
     differs,
@@ -29,6 +30,7 @@ from poolbench_scorer.training.examples import (
     split_validation,
 )
 from poolbench_scorer.training.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
+from poolbench_scorer.training.report import build_validation
 from poolbench_scorer.training.shipped import SHIPPED, shipped_scorer
 from poolbench_scorer.training.train import Trained, train_scorer
 
@@ -151,6 +153,24 @@ def test_windows_that_do_not_show_the_rewrite_are_left_out(tiny_bert: Path, scor
     assert labels == {(1, 0)}
 
 
+def test_windows_are_of_the_class_that_the_word_rule_counts_them_to() -> None:
+    """Passages of frustration, each with one word of it among 60 others: about half of the windows hold it."""
+    positives = [f"{'house ' * (3 * row)}terrible {'valley ' * (60 - 3 * row)}" for row in range(20)]
+    texts = positives + ["meadow " * 60] * 20
+    labels, ids = np.repeat([1, 0], 20), [f"p{row}" for row in range(40)]
+    passages = LabelledPassages(ids, texts, labels, [None] * 40, np.arange(40))
+    tokens, plain = read_tokens(find_base("minilm")), TrainParams(concept="frustration", degenerate_share=0.0)
+    shown: dict[int | None, list[bool]] = {}
+    for version in (None, 1):
+        params = plain.model_copy(update={"rule": version})
+        examples, validation = build_examples(passages, tokens, params), build_validation(passages, tokens, params)
+        taught = [examples.windows[positive] for positive, _ in examples.couples]
+        shown[version] = ["terrible" in tokens.text(window) for window in taught]
+        held_out = ["terrible" in tokens.text(window) for window in validation.windows]
+        assert (validation.labels.tolist() == held_out) is (version == 1)
+    assert len(shown[None]) == 80 and sum(shown[None]) == len(shown[1]) < 80 and all(shown[1])
+
+
 def test_batches_hold_whole_couples_once(tiny_bert: Path, scorer_passages: pa.Table) -> None:
     passages = read_passages(scorer_passages, "scorer")
     examples = build_examples(passages, read_tokens(find_base("minilm")), settings(tiny_bert))
@@ -268,7 +288,8 @@ def train(service: ScorerService, artifacts: Artifacts, key: str) -> None:
 def test_a_shipped_scorer_is_committed_without_training(service: ScorerService, artifacts: Artifacts) -> None:
     key = KEYS[0]
     train(service, artifacts, key)  # passages are not there, so training would fail
-    assert artifacts.read(key, WEIGHTS) == (asset_path(SHIPPED) / key / WEIGHTS).read_bytes()
+    scorer = shipped_scorer(key)
+    assert scorer is not None and artifacts.read(key, WEIGHTS) == scorer.files[WEIGHTS]
     measures = artifacts.read_table("scorer.train.measures").to_pylist()
     assert {row["metric"] for row in measures} == {"scorer.auroc", "scorer.ece", "scorer.brier"}
     producer = artifacts.manifest(key).producer

@@ -15,6 +15,8 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_steerer.service import SteererService
 
+pytestmark = pytest.mark.lane(name="gate")
+
 
 @pytest.fixture(scope="module")
 def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -29,7 +31,6 @@ def address(host: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
             yield address
 
 
-@pytest.mark.lane(name="gate")
 def test_every_check_passes(address: str) -> None:
     report = violations(address, "steerer")
     assert not report, report

@@ -86,7 +86,7 @@ def test_impossible_specifications_are_refused():
             Edit("aa", 0, absurd)
 
 
-GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0)
+GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0, broken={}, reached=17)
 CLAMPED = Steering((Edit("aa", 2, 1.5, "clamp"),))
 
 
@@ -123,10 +123,12 @@ def test_repeated_positions_count_once_and_must_be_steered_too():
 
 
 def test_a_projection_may_find_its_target_reached_but_must_have_met_every_position():
-    """Two of seven positions had the projection already."""
+    """Two of seven positions had the projection already; of the four that were computed again, one."""
     count = dataclasses.replace(GOOD, **layers(l2=LayerCount(5, 0, 7, 0)))
     receipt = check(CLAMPED, count, 10, 7)
     assert (receipt.positions_changed, receipt.positions_applied, receipt.positions_expected) == (5, 7, 7)
+    repeated = dataclasses.replace(GOOD, **layers(l2=LayerCount(5, 3, 7, 4)), repeated=4)
+    assert check(CLAMPED, repeated, 10, 7) == receipt
     for counts in ((5, 0, 6, 0), (7, 0, 0, 0), (5, 0, 8, 0), (5, 0, 7, 1), (8, 0, 7, 0), (5, 1, 7, 0)):
         with pytest.raises(ReceiptError):
             check(CLAMPED, dataclasses.replace(GOOD, **layers(l2=LayerCount(*counts))), 10, 7)
@@ -173,6 +175,8 @@ def test_a_wrong_count_is_an_error(steering, wrong):
     check(steering, right, 10, 7)
     with pytest.raises(ReceiptError, match="not applied as asked"):
         check(steering, dataclasses.replace(right, **wrong), 10, 7)
+    with pytest.raises(ReceiptError, match="not applied as asked"):
+        check(steering, dataclasses.replace(GOOD, layers={}), 10, num_new_tokens=1)
 
 
 def test_the_counts_of_each_request_are_read_from_the_tables_of_all():

@@ -433,7 +433,7 @@ def test_an_unknown_vllm_is_refused_at_start(start, monkeypatch: pytest.MonkeyPa
         (np.zeros(WIDTH), {}, "vector 'bad': vector 0 is zero"),
         (np.full(WIDTH, np.nan), {}, "values that are not finite"),
         (np.ones(WIDTH), {"layer": "6"}, "is for layer 6, but the model has blocks 0..5"),
-        (np.ones(WIDTH), {"layer": "two"}, "layer in the metadata is 'two', not a number"),
+        (np.ones(WIDTH), {"layer": "two"}, "the layer of the vector is 'two'; a block is a whole number"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused_by_name_at_start(start, tmp_path, vector, facts, reason) -> None:

@@ -15,6 +15,8 @@ from tests.waiting import PATIENCE_S, until
 
 from poolbench_steerer.host import EngineHost
 
+pytestmark = pytest.mark.lane(name="engines")
+
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 

@@ -1,13 +1,15 @@
-"""Tokenizers that take long to load, such as those of names that nobody has: nobody else waits for them."""
+"""Tokenizers: slow ones delay nobody else, and those without a template for chats say so."""
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.errors import ModelError
+from poolbench.errors import CellError, InputError, ModelError
 from poolbench_steerer import tokens
 
 
@@ -35,3 +37,20 @@ def test_slow_loads_delay_neither_loaded_tokenizers_nor_other_threads(
     monkeypatch.setattr(tokens, "_load", stuck)
     assert {type(answer) for answer in asyncio.run(ask())} == {ModelError}
     assert tokens.tokens_of(model_ref) is loaded
+
+
+def test_a_model_without_a_template_says_what_to_do(tiny_model: Path) -> None:
+    talk = [{"role": "user", "content": "Where does the river run?"}]
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = None
+    with pytest.raises(InputError, match=r"no chat template; send a prompt to /v1/completions"):
+        tokens.Tokens(tokenizer).encode_chat(talk)
+    with pytest.raises(CellError, match="needs a chat model, and this one has no chat template") as caught:
+        tokens.Tokens(tokenizer).encode_reply("Be brief.", "The tide")
+    assert caught.value.status == "not_implemented"
+    tokenizer.chat_template = "{{ nothing.at.all }}"
+    with pytest.raises(InputError, match="refuses these messages: 'nothing' is undefined"):
+        tokens.Tokens(tokenizer).encode_chat(talk)
+    tokenizer.chat_template = "{# #}"
+    with pytest.raises(InputError, match="empty prompt"):
+        tokens.Tokens(tokenizer).encode_chat(talk)

@@ -27,17 +27,17 @@ Unknown = Callable[[str, Iterable[str]], UnknownNameError]
 
 
 class Registry(Generic[T]):
-    """Items of one kind by id.
+    """Registered items of one kind, such as strategies, by id.
 
     Args:
-        kind: Name of an item in messages.
+        kind: Name of the kind in messages, such as "strategy".
         of: Class of the items.
-        group: Entry points of other packages: each names an item, a function that returns or registers some, or a
-            module that registers some when it is imported.
-        built_in: Modules that register the project's own items, imported at the first look-up.
-        unknown: Makes the error for an unregistered name, from that name and the known ones.
-        make: Makes an item of an id, a function and metadata, for `register`.
-        by_id: Whether `all` orders by id, and not by registration.
+        group: Group of the entry points by which other packages register items. An entry point names an item, a
+            function that returns or registers items, or a module that registers items when it is imported.
+        built_in: Modules that register the project's own items. They are imported at the first look-up.
+        unknown: Function that makes the error for an unregistered name, from this name and the registered ids.
+        make: Function that makes an item from an id, a function and metadata, for `register`.
+        by_id: Whether `all` sorts the items by id. By default, they are in the order of registration.
     """
 
     def __init__(
@@ -63,9 +63,14 @@ class Registry(Generic[T]):
         self._loaded, self._lock = False, RLock()
 
     def add(self, item: T, module: str = "") -> T:
-        """Register one item and return it; one of a built-in module comes at that module's place.
+        """Register an item and return it.
 
-        Raise ConfigError if its id is taken.
+        Args:
+            item: The item.
+            module: Built-in module of the item, which decides its place in `all`; empty for other packages.
+
+        Raises:
+            ConfigError: An item with this id is registered already.
         """
         if item.id in self._items:
             raise ConfigError(f"{self.kind} {item.id!r} is registered twice; choose another id")
@@ -74,10 +79,10 @@ class Registry(Generic[T]):
         return item
 
     def register(self, item_id: str, **metadata: Any) -> Callable[[Function], Function]:
-        """Return a decorator that registers the item made of a function and its metadata.
+        """Return a decorator that registers a function with metadata as an item.
 
         Raises:
-            ConfigError: When it decorates, if the id is taken or the metadata contradict one another.
+            ConfigError: At the decoration, if the id is registered already or the metadata contradict one another.
         """
 
         def decorate(function: Function) -> Function:
@@ -87,7 +92,7 @@ class Registry(Generic[T]):
         return decorate
 
     def get(self, name: str) -> T:
-        """Return the item of this id. Raise UnknownNameError with the nearest ids, or ConfigError as `all` does."""
+        """Return the item with this id. Raise UnknownNameError with the nearest ids, or ConfigError as `all` does."""
         self._load()
         if name in self._items:
             return self._items[name]
@@ -96,12 +101,16 @@ class Registry(Generic[T]):
         raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
 
     def all(self) -> list[T]:
-        """Return every registered item, those of other packages included, those that `find` finds excluded.
+        """Return all registered items, including those of other packages. Items that only `find` returns are left out.
 
-        Raise ConfigError with the package whose plug-in cannot be loaded, or takes an id that is taken.
+        Raise ConfigError, with the name of the package, if a plug-in cannot be loaded or uses a registered id.
         """
         self._load()
         return [self._items[name] for name in (sorted(self._items) if self._by_id else self._items)]
+
+    def built_in(self) -> list[T]:
+        """Return the project's own items, in the order of `all`."""
+        return [item for item in self.all() if self._modules[item.id] in self._built_in]
 
     def _load(self) -> None:
         with self._lock:
@@ -122,7 +131,7 @@ class Registry(Generic[T]):
                 raise
 
     def _load_plugin(self, point: EntryPoint) -> None:
-        """Load an entry point once. If it fails half-way, remove what it had registered."""
+        """Load an entry point once. If loading fails, remove the items that it had registered."""
         if point in self._loaded_points:
             return
         before = dict(self._items)

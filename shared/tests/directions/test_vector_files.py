@@ -95,6 +95,45 @@ def test_other_formats_are_read_by_their_content(tmp_path: Path) -> None:
             file.at(4)
 
 
+@pytest.mark.parametrize("form", ["npz", "pt", "safetensors"])
+def test_the_place_of_a_vector_is_read_by_one_rule(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"v.{form}"
+
+    def write(names: list[str], **facts: Any) -> Path:
+        if form == "npz":
+            np.savez(path, **dict.fromkeys(names, VECTORS[3]), **{name: np.array(fact) for name, fact in facts.items()})
+        elif form == "pt":
+            torch.save(dict.fromkeys(names, torch.tensor(VECTORS[3])) | facts, path)
+        else:
+            metadata = {name: str(fact) for name, fact in facts.items()}
+            save_file(dict.fromkeys(names, VECTORS[3]), path, metadata)
+        return path
+
+    for names, facts, layers in (
+        (["v"], {}, [None]),
+        (["v"], {"layer": 3, "model": "gemma-2-2b", "label": "dinosaurs"}, [3]),
+        (["v"], {"hook_name": "blocks.4.hook_resid_pre", "layer": 4}, [3]),
+        (["v"], {"layer": 4, "hook_type": "hook_resid_post"}, [4]),
+        (["blocks.4.hook_resid_pre", "direction.11"], {}, [3, 11]),
+        (["model.layers.3"], {}, [3]),
+        (["5", "3"], {}, [3, 5]),
+    ):
+        file = read_vector_file(write(names, **facts))
+        assert (file.format, list(file.vectors)) == (form, layers)
+        assert (file.model, file.label) == (facts.get("model"), facts.get("label"))
+        assert all(np.array_equal(vector, VECTORS[3]) for vector in file.vectors.values())
+    for names, facts, reason in (
+        (["blocks.3.hook_mlp_out"], {}, "only the residual stream"),
+        (["v"], {"hook_name": "blocks.3.attn.hook_z"}, "only the residual stream"),
+        (["blocks.0.hook_resid_pre"], {}, "the embedding"),
+        (["v"], {"layer": "last"}, "the layer of the vector is 'last'"),
+        (["3", "direction.3"], {}, "several vectors of layer 3"),
+        (["a", "b"], {"layer": 3}, "holds 'a', 'b'; one tensor"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            read_vector_file(write(names, **facts))
+
+
 def test_records_of_neuronpedia_are_read_at_their_hook(tmp_path: Path) -> None:
     """The request of vector_request.py and the answers of `new` and `get` of hijohnnylin/neuronpedia."""
     numbers = VECTORS[3].tolist()
@@ -128,6 +167,7 @@ def test_what_cannot_be_steered_with_is_refused_in_one_line(tmp_path: Path) -> N
     np.save(tmp_path / "matrix.npy", np.ones((6, WIDTH)))
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "scalar.npy", np.float32(3))
+    np.savez(tmp_path / "objects.npz", a=np.array([{"a": 1}], dtype=object))
     np.save(tmp_path / "nan.npy", np.array([1, np.nan]))
     np.save(tmp_path / "huge.npy", np.array([1e300, 1.0]))  # infinite in float32
     np.save(tmp_path / "zero.npy", np.zeros(WIDTH))
@@ -137,6 +177,7 @@ def test_what_cannot_be_steered_with_is_refused_in_one_line(tmp_path: Path) -> N
     save_file(
         {"direction.1": np.ones(2, np.float32), "direction.2": np.ones(3, np.float32)}, tmp_path / "w.safetensors"
     )
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "objects.npz").read_bytes()[:-30])
     (tmp_path / "broken.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     (tmp_path / "text.txt").write_text("0.1 0.2")
     (tmp_path / "empty").write_bytes(b"")
@@ -155,6 +196,8 @@ def test_what_cannot_be_steered_with_is_refused_in_one_line(tmp_path: Path) -> N
     refusals = {
         "matrix.npy": r"float64 of shape \(6, 5\); numbers of shape \[width\]",
         "objects.npy": "it holds Python objects",
+        "objects.npz": "it holds Python objects",
+        "cut.npz": "cannot be read as tensors alone",
         "scalar.npy": r"of shape \(\)",
         "nan.npy": "holds NaN or infinity",
         "huge.npy": "holds NaN or infinity",

@@ -243,11 +243,12 @@ def test_shards_are_bounded_and_come_back_in_passage_order(tmp_path) -> None:
 def test_dtypes_are_not_mixed_in_a_shard() -> None:
     shards: list[pa.Table] = []
     writer = ShardWriter(shards.append, WIDTH)
+    writer.add(KeptPassage(3, "p3", error=CellError("failed", "too long")))  # it has no dtype
     for n, dtype in enumerate((torch.bfloat16, torch.bfloat16, torch.float32)):
         writer.add(kept(n, 3, dtype)[0])
     writer.close()
     assert [shard.schema.metadata[b"hidden_dtype"] for shard in shards] == [b"bfloat16", b"float32"]
-    assert pool_kept(shards, KEPT_REQUESTS)["A1_mean"].num_rows == 3
+    assert pool_kept(shards, KEPT_REQUESTS)["A1_mean"].num_rows == 4
 
 
 def test_strategies_that_need_what_was_not_kept_say_so() -> None:

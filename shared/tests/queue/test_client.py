@@ -111,12 +111,43 @@ def test_a_message_that_cannot_be_buried_stays_and_stops_nothing(
 
     channel = _channel(queue)
     with monkeypatch.context() as patched:
-        patched.setattr(folder_transport.FolderSpool, "bury", full)
+        patched.setattr(folder_transport.FolderSpool, "bury_message", full)
         assert channel._get(queue_name("prober"))["headers"]["id"] == _task(1).task_id
     assert waiting.read_bytes() == b"garbage"
     with pytest.raises(folder_transport.Empty):
         _channel(queue)._get(queue_name("prober"))  # the next consumer tries again
     assert "garbage" in queue.dead_letters("prober")[0].reason
+
+
+def test_a_consumer_that_is_killed_loses_no_message_and_leaves_no_file(
+    queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """Before the message is removed."""
+
+    def killed(*args: object) -> bool:
+        raise Killed
+
+    (queue.broker.folder / "messages" / f"000.{queue_name('prober')}.msg").write_bytes(b"garbage")
+    queue.send(_task(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(folder_transport.FolderSpool, "take", killed)
+        for _ in range(2):
+            with pytest.raises(Killed):
+                _channel(queue)._get(queue_name("prober"))
+    assert _take(_channel(queue)) == _task(1).task_id
+    assert len(queue.dead_letters("prober")) == 1
+    files = {path.name for path in queue.broker.folder.rglob("*") if path.is_file() and path.suffix == ".msg"}
+    assert files == {f"000-letter.{queue_name('prober')}.msg"}
+
+
+def test_the_oldest_of_many_letters_of_a_service_are_removed(queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_transport, "MOST_KEPT", 3)
+    queue.bury("scorer", _task(0, "scorer.score").model_dump(mode="json"), "once")
+    for number in range(5):
+        queue.bury("prober", _task(number).model_dump(mode="json"), f"failure {number}")
+    assert [letter.reason for letter in queue.dead_letters("prober")] == ["failure 2", "failure 3", "failure 4"]
+    assert queue.num_dead_letters("scorer") == 1
 
 
 def _take(channel: virtual.Channel) -> str | None:

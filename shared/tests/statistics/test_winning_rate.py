@@ -112,7 +112,7 @@ def test_rank_resolution_agrees_with_a_loop_and_is_zero_for_datasets_that_agree(
     assert rank_resolution(scores) == (0.0, pytest.approx(1.0), 0.0)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_rank_resolution_of_nothing_measured():
     for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # no two models meet
         with pytest.raises(StatisticError, match="common dataset") as caught:
@@ -122,7 +122,7 @@ def test_rank_resolution_of_nothing_measured():
     assert (same.resolution, same.published, np.isnan(same.tau)) == (0, 0, True)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_discriminability_takes_the_worst_score_for_what_it_is():
     scores = np.array([[1.0, -np.inf], [2.0, -np.inf], [3.0, 1.0]])
     finite = np.where(np.isinf(scores), -9.0, scores)

@@ -1,11 +1,13 @@
 """Artifacts and folders: one winner, damage is noticed, a full disk is said, a folder may be moved."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,30 @@ def test_what_was_committed_is_read_with_its_manifest(artifacts: Artifacts) -> N
     assert (manifest.num_rows, manifest.meta, manifest.producer["host"]) == (2, {"width": 4}, "here")
 
 
+def test_a_table_in_shards_is_read_in_their_order(artifacts: Artifacts) -> None:
+    writer = artifacts.writer(KEY)
+    for number in range(11):
+        writer.add_shard(pa.table({"x": [number, -number]}))
+    assert writer.commit() and artifacts.manifest(KEY).num_rows == 22
+    assert artifacts.read_table(KEY)["x"].to_pylist()[::2] == list(range(11))
+    artifacts.write("a.file", {"a": b"payload"})
+    with pytest.raises(NotFoundError, match=r"has no file 'table\.arrow'; it has a"):
+        artifacts.read_table("a.file")
+
+
+def test_all_objects_are_listed_with_the_key_of_their_artifact(artifacts: Artifacts) -> None:
+    other = "scorer.score.0001"
+    for key in (KEY, other):
+        artifacts.write(key, {"a": b"payload"})
+    assert Counter(key for key, _ in artifacts.objects()) == {KEY: 2, other: 2}  # the payload and the manifest
+    assert all(info.path.startswith(f"artifacts/{key}/") for key, info in artifacts.objects())
+
+
+def test_manifests_of_earlier_runs_can_be_read(artifacts: Artifacts) -> None:
+    """Who raises the version makes all that was stored unreadable."""
+    assert artifacts.write(KEY, {"a": b"payload"}).schema_version == 2
+
+
 def test_a_second_attempt_adopts_the_first(artifacts: Artifacts) -> None:
     first = artifacts.write(KEY, {"a": b"first"})
     assert artifacts.write(KEY, {"a": b"second"}) == first
@@ -66,9 +92,15 @@ def test_racing_writers_have_one_winner_and_leave_nothing_behind(artifacts: Arti
 
 def test_damage_is_noticed(artifacts: Artifacts) -> None:
     entry = artifacts.write(KEY, {"a": b"payload"}).files["a"]
-    artifacts.store.put(entry.path, b"pay1oad")
-    with pytest.raises(IntegrityError, match=f"artifact {KEY}: a does not match.*poolbench-driver run"):
-        artifacts.read(KEY, "a")
+    for read in (artifacts.verify, lambda key: artifacts.read(key, "a")):
+        for data in (b"pay1oad", b"pay2oad"):  # their hashes are above and below the right one
+            artifacts.store.put(entry.path, data)
+            with pytest.raises(IntegrityError, match=f"artifact {KEY}: a does not match.*poolbench-driver run"):
+                read(KEY)
+        for data in (b"pay", b"payload, and more"):
+            artifacts.store.put(entry.path, data)
+            with pytest.raises(IntegrityError, match=f"a has {len(data)} bytes, its manifest says 7"):
+                read(KEY)
     artifacts.store.delete(entry.path)
     with pytest.raises(IntegrityError, match="is gone"):
         artifacts.read(KEY, "a")
@@ -118,19 +150,23 @@ def test_a_sealed_object_says_what_is_wrong_with_its_checksum() -> None:
         unseal(b"{}")
     with pytest.raises(ValueError, match="does not match"):
         unseal(seal("{}").replace(b"{", b'{"x": 1, ', 1))
+    fields = {"b": 2, "a": 1}
+    right = hashlib.sha256(b'{"a":1,"b":2}').hexdigest()
+    assert json.loads(seal(json.dumps(fields))) == {**fields, "checksum": right}
 
 
 def test_only_a_large_artifact_is_looked_up_before_it_is_written(
     artifacts: Artifacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there is not sent again; for a small one the look would be one request in three."""
-    small, large = {"a": b"1"}, {"a": bytes(2 << 20)}
+    """What is there is not sent again; for up to 1 MiB the look would be one request in three."""
+    large = {"a": bytes(2**20 + 1)}
     first = artifacts.write(KEY, large)
     with monkeypatch.context() as patch:
         patch.setattr(artifacts.store, "put", lambda path, data, **options: pytest.fail(f"{path} was written"))
         assert artifacts.write(KEY, large) == first
     monkeypatch.setattr(artifacts.store, "exists", lambda path: pytest.fail(f"{path} was looked up"))
-    artifacts.write("a.small", small)
+    for size in (1, 2**20):
+        artifacts.write(f"a.{size}", {"a": bytes(size)})
 
 
 def test_texts_of_a_table_are_checked() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.servers.counted import Counted
+from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef
 from poolbench.contracts.tables import directions_schema, table_from_rows
@@ -30,9 +32,10 @@ def row(strategy: str, gain: float | None, d1: float | None = 0.8, **other: Any)
         "layer": 3,
         "construction": "C1",
         "key": KEY,
+        "best_strength": 0.3,
         "fluent_strength": 0.5,
     }
-    return of | {"strategy": strategy, "gain": gain, "d1": d1} | other
+    return of | {"strategy": strategy, "gain": gain, "gain_where_chosen": gain, "d1": d1} | other
 
 
 @pytest.fixture
@@ -54,7 +57,8 @@ def publish(artifacts: Artifacts, run: str, modified_s: float, *rows: dict[str, 
 
 def test_a_concept_means_the_best_direction_of_the_latest_run(artifacts: Artifacts) -> None:
     publish(artifacts, "old", 100, row("A1_mean", 0.9), row("S1_attention", 0.1))
-    publish(artifacts, "new", 200, row("P1_last_token", 0.2), row("A2_max", None, 0.99), row("A1_mean", 0.4))
+    lucky = row("P1_last_token", 0.6, gain_where_chosen=0.1)
+    publish(artifacts, "new", 200, lucky, row("A2_max", None, 0.99), row("A1_mean", 0.4))
     publish(artifacts, "other", 300, row("A1_mean", 0.9, model="smollm2-135m"), row("A1_mean", 0.9, concept="hedging"))
     known = NamedDirections(artifacts)
     found = known.find(DEMO, "contrast")
@@ -91,6 +95,7 @@ def test_what_there_is_not_comes_with_what_there_is(artifacts: Artifacts) -> Non
         known.find(DEMO, "contrast", "A2_max", 9)
     with pytest.raises(NotFoundError, match=r"for model demo \(gone\)"):
         known.find(DEMO, "contrast", run="gone")
+    known = NamedDirections(artifacts)
     publish(artifacts, "later", 200, row("A1_mean", 0.9, construction="C2"))
     with pytest.raises(NotFoundError, match="could not be computed"):
         known.vector(known.find(DEMO, "contrast"))
@@ -98,5 +103,23 @@ def test_what_there_is_not_comes_with_what_there_is(artifacts: Artifacts) -> Non
 
 def test_a_damaged_table_says_what_repairs_it(artifacts: Artifacts) -> None:
     artifacts.store.put(run_path("run", f"{RUN_FILES}{TABLE}.parquet"), b"PAR1 is not enough")
+    known = NamedDirections(artifacts)
     with pytest.raises(IntegrityError, match="the command of run run writes it again"):
-        NamedDirections(artifacts).find(DEMO, "contrast")
+        known.find(DEMO, "contrast")
+    publish(artifacts, "sound", 100, row("A1_mean", 0.9))  # the damaged one is later
+    assert known.find(DEMO, "contrast").run == "sound"
+    with pytest.raises(IntegrityError, match="the command of run run writes it again"):
+        known.find(DEMO, "hedging")
+
+
+def test_a_burst_of_requests_lists_the_runs_once_and_reads_each_table_once(artifacts: Artifacts) -> None:
+    for number in range(5):
+        publish(artifacts, f"run{number}", 100 + number, row("A1_mean", 0.9), row("A1_mean", 0.5, concept="hedging"))
+    store = artifacts.store = Counted(artifacts.store)  # type: ignore[assignment]
+    known, fresh = NamedDirections(artifacts, listed_s=PATIENCE_S), NamedDirections(artifacts, listed_s=0)
+    assert [known.find(DEMO, concept).run for concept in ("contrast", "hedging") * 3] == ["run4"] * 6
+    assert store.requests == {"list": 1, "get": 1}
+    publish(artifacts, "later", 200, row("A1_mean", 0.9), row("A2_max", 0.9))
+    assert fresh.find(DEMO, "contrast").run == "later"
+    assert known.find(DEMO, "contrast", "A2_max").run == "later"  # what a listing lacks may have been made since
+    assert known.find(DEMO, "contrast").run == "later"

@@ -167,7 +167,7 @@ def test_the_console_shows_the_run_to_who_has_the_token(running: Running, first:
     address, token = running.settings.http_address, running.settings.token
     run = (running.output / "latest").resolve().name
     asked = httpx.get(f"{address}/console/runs/{run}/")
-    assert asked.status_code == 303 and asked.headers["location"] == "/console/login"
+    assert asked.status_code == 303 and asked.headers["location"] == "../../login"
     assert httpx.get(f"{address}/console/api/runs/{run}/").status_code == 401
     with httpx.Client(headers={"Origin": address}, timeout=LONG_S) as reader:
         assert reader.post(f"{address}/console/login", data={"token": "wrong"}).status_code == 401

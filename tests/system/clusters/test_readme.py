@@ -5,7 +5,8 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,6 +19,7 @@ import typer
 import yaml
 from driver.tests.console.conftest import SCREENS, check_reading, chromium, opening
 from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks, tracked, typed_commands
+from tests.system.conftest import SHARED
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, resolve_layers, resolve_model
@@ -132,7 +134,7 @@ SOURCE_HEAD = "| the source's figure or table | our command | needs |"
 
 @pytest.mark.parametrize("page", tracked(":(glob)docs/suites/*.md"), ids=lambda page: page.stem)
 def test_a_suites_page_says_which_command_makes_what_its_source_shows(page: Path) -> None:
-    """What needs nothing is typed on the page, so that `make test-release` runs it; others say what they need."""
+    """What needs nothing is typed on the page, so that a lane runs it; others say what they need."""
     text = page.read_text("utf-8")
     begin = text.index("\n## ")
     assert text[begin:].startswith("\n## The source\n") and SOURCE_HEAD in text, f"{page.name} has no such table"
@@ -170,11 +172,13 @@ def commands_of(page: str) -> list[str]:
 
 #: The command that may run these tests themselves; `.ci/run` calls it.
 CALLER = "make test"
+#: The command that takes minutes; the lane `real-text` runs it with fewer strategies.
+OF_MINUTES = f"{DRIVER} run --model smollm2-135m"
 
 
 def test_readme_starts_and_stops_a_cluster() -> None:
     commands = commands_of("README.md")
-    assert commands[:2] == ["make demo", CALLER] and commands[-1] == "make cluster-down"
+    assert commands[:3] == ["make demo", OF_MINUTES, CALLER] and commands[-1] == "make cluster-down"
     assert any(CALLER in line for line in (REPOSITORY / "README.md").read_text().splitlines()[:20])
 
 
@@ -196,7 +200,7 @@ QUESTIONS = {
     ),
     "docs/sharing.md": (
         r"d1: passed: \d+ figures are what their scores give",
-        r"rerun: passed: \d+ figures of 1 cells agree",
+        r"rerun: passed: draw \d+: \d+ figures of 1 cells agree",
         r"index\.html: \d+ lines; 1 of 1 bundles hold",
         r"all files are as their checksums say",
     ),
@@ -271,14 +275,21 @@ QUESTIONS = {
         r"demo\+concession@\S+: ?\w",
     ),
 }
-#: Of these pages the first block alone is typed, and the first pattern expected; TYPE_ALL=1 types them whole.
 SUITE_PAGES = "docs/suites/"
-#: Pages whose runs take minutes on a slow machine: only TYPE_ALL=1 types them.
-LONG_PAGES = (
-    *("docs/own-vector.md", "docs/sharing.md"),
-    *("docs/suites/ce-bench.md", "docs/suites/data-requirements.md"),
-    *("docs/suites/holmes.md", "docs/suites/humanoid.md"),
-)
+#: Pages whose runs take minutes.
+LONG_PAGES = ("docs/own-vector.md", "docs/sharing.md", SUITE_PAGES)
+#: Runs the cells of a notebook as IPython does, without Jupyter: what a cell ends with is drawn.
+CELLS = """
+import ast, json, sys
+cells = [cell for cell in json.load(open(sys.argv[1]))["cells"] if cell["cell_type"] == "code"]
+for cell in cells:
+    *body, last = ast.parse("".join(cell["source"])).body
+    is_shown = isinstance(last, ast.Expr)
+    exec(compile(ast.Module(body + ([] if is_shown else [last]), []), "cell", "exec"))
+    value = eval(compile(ast.Expression(last.value), "cell", "eval")) if is_shown else None
+    print("cell", type(value).__name__, len(value._repr_html_()) if hasattr(value, "_repr_html_") else value)
+"""
+NOTEBOOKS = tracked(":(glob)docs/examples/*.ipynb")
 #: Commands of docs/runs.md that a local cluster answers in seconds, without a GPU, a hub or archives.
 ANSWERED = re.compile(
     r"poolbench-driver (?:run --set \S+ --set \S+ --dry-run|ls |leaderboard|report|plan-data|export run|status|"
@@ -288,48 +299,59 @@ ANSWERED = re.compile(
 PRETRAINED = '"model": "smollm2-135m"'
 
 
-def is_typed(page: str) -> bool:
-    """Return whether the commands of a page are typed: all of them before a release, those that are quick in CI."""
-    return page not in LONG_PAGES or bool(os.environ.get("TYPE_ALL"))
+def lane_of(page: str) -> pytest.MarkDecorator:
+    """Return the lane that types a page."""
+    return pytest.mark.lane(name="tutorials") if page.startswith(LONG_PAGES) else pytest.mark.lane(name="pages")
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a reader who has typed the README in the checkout; the cluster is stopped at the end.
+
+    TEST_CLUSTER names the state folder of a cluster that has run the demo before: it need not run a second time.
+    """
+    state = REPOSITORY / SHARED if SHARED else tmp_path_factory.mktemp("state")
+    others = ("POOLBENCH_STORE", "POOLBENCH_BROKER", "POOLBENCH_HTTP", "POOLBENCH_TOKEN", "POOLBENCH_REAL_TEXT")
+    environment = {name: value for name, value in os.environ.items() if name not in (*others, "TEST_CLUSTER")}
+    environment["POOLBENCH_STATE"] = str(state)
+    *commands, stop = [command for command in commands_of("README.md") if command not in (CALLER, OF_MINUTES)]
+    try:
+        for command in commands:
+            _type(command, environment)
+        yield environment
+    finally:
+        _type(stop, environment)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=lane_of(page)) for page in QUESTIONS])
+def test_commands_of_a_page_work_as_typed(page: str, tmp_path: Path, reader: dict[str, str]) -> None:
+    begun_s = time.time()
+    _ask(page, QUESTIONS[page], tmp_path, reader)
+    if page == "docs/own-vector.md":
+        _check_vector(tmp_path, reader)
+    if page.startswith(SUITE_PAGES):
+        views = [view for view in REPOSITORY.glob("runs/*/report/view.json") if view.stat().st_mtime > begun_s]
+        _check_screens(view.with_name("index.html") for view in views)
 
 
 @pytest.mark.lane(name="pages")
 @pytest.mark.timeout(3600)
-def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
-    """Run them with a cluster of their own: those of README and tutorial in the checkout, then the questions.
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_notebooks_run(notebook: Path, tmp_path: Path, reader: dict[str, str]) -> None:
+    """Each in a process of its own, beside the runs and the state folder of a page."""
+    _bring(tmp_path, reader)
+    done = _run(f".venv/bin/python -c {shlex.quote(CELLS)} {notebook}", reader, tmp_path)
+    assert done.returncode == 0 and "cell Explained" in done.stdout, done.stdout[-3000:]
 
-    README_STATE names the state folder of a stopped cluster that has run the demo before: `.ci/run` does
-    not run it a second time.
-    """
-    state = os.environ.get("README_STATE") or tmp_path / "state"
-    environment = {**os.environ, "POOLBENCH_STATE": str(state)}
-    for name in (
-        "README_STATE",
-        "POOLBENCH_STORE",
-        "POOLBENCH_BROKER",
-        "POOLBENCH_HTTP",
-        "POOLBENCH_TOKEN",
-        "POOLBENCH_REAL_TEXT",
-    ):
-        environment.pop(name, None)
-    try:
-        *commands, stop = [command for command in commands_of("README.md") if command != CALLER]
-        (REPOSITORY / "runs/my_concept.yaml").unlink(missing_ok=True)
-        pages = ("docs/own-concepts.md", "docs/own-probing-sets.md")
-        tutorial = [each for page in pages for each in typed_commands((REPOSITORY / page).read_text("utf-8"))]
-        for command in [*commands, *tutorial, stop]:
-            done = _run(command, environment)
-            assert done.returncode == 0, f"`{command}` ended with {done.returncode}: {done.stdout[-3000:]}"
-            if command == commands[-1]:
-                for page, expected in QUESTIONS.items():
-                    if is_typed(page):
-                        _ask(page, expected, tmp_path / Path(page).stem, environment)
-                if is_typed("docs/own-vector.md"):
-                    _check_vector(tmp_path / "own-vector", environment)
-                _check_notebooks(tmp_path / "python", environment)
-    finally:
-        _run("make cluster-down", environment)
-    _check_screens(REPOSITORY / "runs")
+
+@pytest.mark.lane(name="pages")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", ["docs/own-concepts.md", "docs/own-probing-sets.md"])
+def test_tutorials_work_as_typed_in_the_checkout(page: str, reader: dict[str, str]) -> None:
+    (REPOSITORY / "runs/my_concept.yaml").unlink(missing_ok=True)
+    for command in typed_commands((REPOSITORY / page).read_text("utf-8")):
+        _type(command, reader)
 
 
 def _check_vector(folder: Path, environment: dict[str, str]) -> None:
@@ -349,22 +371,20 @@ def _check_vector(folder: Path, environment: dict[str, str]) -> None:
     assert Vector.load(folder / "vectors/concession").card == vector.card
 
 
-def _check_screens(runs: Path) -> None:
-    """Read the page of a run of each suite on every screen."""
-    views = sorted(runs.glob("*/report/view.json"))
-    file_by_suite = {json.loads(view.read_text())["title"]: view.with_name("index.html") for view in views}
-    pages = (f"{SUITE_PAGES}{page.name}" for page in tracked(f":(glob){SUITE_PAGES}*.md"))
-    assert len(file_by_suite) >= sum(map(is_typed, pages)), list(file_by_suite)
+def _check_screens(pages: Iterable[Path]) -> None:
+    """Read the pages of some runs on every screen; there is at least one."""
+    files = list(pages)
+    assert files
     with chromium() as browser, opening(browser) as opened:
-        for file, screen in product(file_by_suite.values(), SCREENS):
+        for file, screen in product(files, SCREENS):
             check_reading(opened(file.resolve().as_uri(), *screen))
 
 
-def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
-    """Run a page in one shell, in a folder with the files that its reader brings."""
-    folder.mkdir()
+def _bring(folder: Path, environment: dict[str, str]) -> None:
+    """Give a folder what the reader of a page has in it."""
     (folder / ".venv").symlink_to(REPOSITORY / ".venv")
     (folder / ".poolbench").symlink_to(environment["POOLBENCH_STATE"])
+    (folder / "runs").symlink_to(REPOSITORY / "runs")
     texts = ["It rained, although the sun shone.", "We stayed because of the rain."]
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     labels = np.repeat([1, 0], 20)
@@ -373,13 +393,14 @@ def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str
         np.save(folder / f"{name}.npy", array)
     for name, word in {"with": "although", "without": "and"}.items():
         (folder / f"{name}.txt").write_text("".join(f"It rained {word} {n} boats left.\n" for n in range(6)))
+
+
+def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
+    """Run a page in one shell, in a folder with the files that its reader brings."""
+    _bring(folder, environment)
     with patch.dict(os.environ, environment):
         address = ClusterSettings.load().http_address
-    (folder / "runs").symlink_to(REPOSITORY / "runs")
     commands = [command.replace("http://127.0.0.1:8000", address) for command in commands_of(page)]
-    if page.startswith(SUITE_PAGES) and not os.environ.get("TYPE_ALL"):
-        first = next(block for block in shell_blocks((REPOSITORY / page).read_text("utf-8")) if block.startswith("$ "))
-        commands, expected = commands[: len(list(typed_commands(f"```\n{first}```")))], expected[:1]
     if page == "docs/runs.md":
         commands = [command for command in commands if ANSWERED.search(command)]
     commands = [command for command in commands if PRETRAINED not in command]
@@ -397,20 +418,6 @@ def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str
     assert not missing, f"{page} does not print {missing}: {done.stdout}"
 
 
-#: Runs the cells of a notebook as IPython does, without Jupyter: what a cell ends with is drawn.
-CELLS = """
-import ast, json, sys
-cells = [cell for cell in json.load(open(sys.argv[1]))["cells"] if cell["cell_type"] == "code"]
-for cell in cells:
-    *body, last = ast.parse("".join(cell["source"])).body
-    is_shown = isinstance(last, ast.Expr)
-    exec(compile(ast.Module(body + ([] if is_shown else [last]), []), "cell", "exec"))
-    value = eval(compile(ast.Expression(last.value), "cell", "eval")) if is_shown else None
-    print("cell", type(value).__name__, len(value._repr_html_()) if hasattr(value, "_repr_html_") else value)
-"""
-NOTEBOOKS = tracked(":(glob)docs/examples/*.ipynb")
-
-
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 def test_notebooks_hold_no_outputs(notebook: Path) -> None:
     cells = json.loads(notebook.read_text("utf-8"))["cells"]
@@ -418,11 +425,10 @@ def test_notebooks_hold_no_outputs(notebook: Path) -> None:
     assert code and not [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None]
 
 
-def _check_notebooks(folder: Path, environment: dict[str, str]) -> None:
-    """Run each notebook in a process of its own, beside the runs and the state folder of a page."""
-    for notebook in NOTEBOOKS:
-        done = _run(f".venv/bin/python -c {shlex.quote(CELLS)} {notebook}", environment, folder)
-        assert done.returncode == 0 and "cell Explained" in done.stdout, f"{notebook.name}: {done.stdout[-3000:]}"
+def _type(command: str, environment: dict[str, str]) -> None:
+    """Run a command in the checkout; it must end well."""
+    done = _run(command, environment)
+    assert done.returncode == 0, f"`{command}` ended with {done.returncode}: {done.stdout[-3000:]}"
 
 
 def _run(command: str, environment: dict[str, str], folder: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from driver.tests.page_reader import opened, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import written
+from driver.tests.submitted import require_without_scores, submitted
 from driver.tests.suites import test_ce_bench as base
 from driver.tests.suites.test_ce_bench import (
     MODEL,
@@ -290,13 +291,9 @@ def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of
     assert units is not None and units.name == "subject"
     for name, by_subject in units.values.items():
         assert figures(folder)[name, "ce.interpretability"]["value"] == pytest.approx(fmean(by_subject.values()))
-    assert (
-        page_of(folder)
-        .answer.sentences[-1]
-        .startswith(
-            "By their values 3 subjects tell the first two apart on ce.interpretability (one and one random; a paired "
-        )
-    )
+    said = page_of(folder).answer.sentences[-1]
+    assert said.startswith("3 subjects are ")
+    assert " to find a difference of 0.02 in ce.interpretability between the first two (one and one random; a" in said
     leaderboard([folder.id], folder.path.parent, power=True, as_json=True)
     first, second = json.loads(capsys.readouterr().out)
     assert (first["block"], first["n"], first["items"], second["next"]) == ("subject", 3, [], "coordinates 3")
@@ -348,6 +345,14 @@ def test_a_failed_task_is_a_row_with_its_reason_and_the_others_stay(
     assert (row["value"], row["status"], row["reason"]) == (None, Status.FAILED, "the worker was lost")
     assert figures(folder)["one", other]["value"] is not None
     assert "the worker was lost" in write_report(folder).read_text("utf-8")
+
+
+def test_a_run_is_submitted_without_its_stories_and_verified(
+    run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
+) -> None:
+    verdict, tables = submitted(run(plan_of(saes / "one", stories=stories)), tmp_path / "submitted")
+    require_without_scores(verdict)
+    assert "subjects" in tables and "stories" not in tables
 
 
 def test_runs_on_the_same_stories_share_a_board(

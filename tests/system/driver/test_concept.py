@@ -1,6 +1,7 @@
 """Concepts of users: from flags or a file to a run, and wrong input named by file and line."""
 
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,8 @@ from corpus.tests import test_own_concepts as of_texts
 from corpus.tests.test_own_concepts import made, write_texts
 from driver.tests.conftest import Driver
 from driver.tests.test_estimate import DEMO, plan_of, work_of
-from typer.testing import CliRunner
+from tests.servers.services import TOKEN, serving
+from typer.testing import CliRunner, Result
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError, UnknownConceptError
@@ -29,6 +31,7 @@ from poolbench_driver.release import passages_source
 from poolbench_driver.stages.scope import neighbours_of
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.release.source import releasable_concepts
+from poolbench_pooler.service import PoolerService
 
 files = of_texts.files
 
@@ -85,7 +88,7 @@ def test_own_and_planted_concepts_are_not_ranked_together(files: dict[str, str],
     real = ConceptsConfig(corpus=CorpusConfig(source="real"))
     require_one_kind(real, concepts)
     require_one_kind(ConceptsConfig(), concepts[:1])
-    assert run_dataset(real, concepts)["source"] == "real+own"
+    assert run_dataset(real, concepts)["source"] == "folder+own"
 
 
 def test_planted_neighbours_do_not_judge_real_texts(files: dict[str, str], library: Library) -> None:
@@ -150,6 +153,30 @@ def test_add_forecasts_as_check_does(files: dict[str, str], library: Library, mo
     checked, added = (CliRunner().invoke(app, ["concept", verb, *flags]).stdout for verb in ("check", "add"))
     assert "will be `short`" in checked
     assert added == checked
+
+
+def test_settings_with_a_concept_of_a_user_are_checked_over_the_address_alone(
+    files: dict[str, str], library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(files)
+    library.add(one.concept, one.passages)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("mine", "mein"):
+        Path(f"{name}.yaml").write_text(f"preset: demo\nconcepts: [{name}]\n")
+
+    def check(name: str) -> Result:
+        CONCEPTS.find = None  # as in a new process
+        return CliRunner().invoke(app, ["config", "check", f"{name}.yaml"])
+
+    error = check("mine").exception
+    assert isinstance(error, UnknownConceptError)
+    assert re.search("unknown concept 'mine'.*; concepts of users are in a cluster, and no cluster found", str(error))
+    with serving({"pooler": PoolerService(lambda: library)}) as address:
+        monkeypatch.setenv("POOLBENCH_HTTP", address)
+        monkeypatch.setenv("POOLBENCH_TOKEN", TOKEN)
+        assert check("mine").stdout.startswith("mine.yaml: run demo-own-")
+        assert str(check("mein").exception).startswith("unknown concept 'mein'")
 
 
 def test_a_run_keeps_the_definitions_of_its_own_concepts(
@@ -246,8 +273,6 @@ def test_a_wrong_file_is_named_with_its_line(adding: Adding, name: str, content:
 
 
 def test_pairs_need_both_columns(adding: Adding) -> None:
-    path = adding.write("pairs.csv", b"positive,negative\none,two\n")
-    assert "names no texts" not in adding.add("--rewriter", "hedging", "--pairs", path)
     path = adding.write("pairs.csv", b"positive,other\none,two\n")
     assert f"{path}, line 2: no 'negative'; the record has positive, other" in adding.add("--pairs", path)
 
@@ -257,7 +282,6 @@ def test_pairs_need_both_columns(adding: Adding) -> None:
     [
         (("--neighbours", "mine,hedging"), "name two different concepts"),
         (("--neighbours", "hedging,narrative,contrast"), "neighbours: "),
-        (("--rewriter", "hedges"), "give either `rewriter` or `negatives`"),
         (("--licence", "a\nb"), "licence: "),
         (("--seed", "-1"), "seed: "),
     ],

@@ -63,7 +63,7 @@ PASSAGE = {"text": "It rained.", "label": 1, "doc_id": "d", "pair_id": "p"}
 VECTORS = {"vectors": [[0.1, 1.0], [0.9, 0.0], [0.2, 1.0], [1.1, 0.0]], "labels": [0, 1, 0, 1], "pairs": ["a"] * 4}
 TEXTS = {"name": "texts.jsonl", "content": '{"text": "a"}'}
 CONCEPT = {
-    **{"id": "mine", "definition": "d", "rewriter": "", "neighbours": ["hedging"], "seed_words": ["w"], "seed": 0},
+    **{"id": "mine", "definition": "d", "neighbours": ["hedging"], "seed_words": ["w"], "seed": 0},
     **{"triggers": ["t"], "sensitive": False, "licence": "MIT"},
     **{"positives": TEXTS, "negatives": TEXTS, "pairs": TEXTS},
 }

@@ -204,4 +204,4 @@ def test_the_abuses_of_the_hostile_trial_harm_nobody(network: Proxied) -> None:
     outcomes = asyncio.run(send_all())
     assert [(outcome.case.shown, outcome.defect) for outcome in outcomes if outcome.defect] == []
     assert network.serves()
-    assert network.door.gate.body_bytes == 0
+    assert network.door.gate.room.used_bytes == 0

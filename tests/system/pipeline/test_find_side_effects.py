@@ -103,6 +103,7 @@ def test_the_texts_are_those_of_the_held_out_openings_at_the_chosen_strength(tex
     assert texts[0].prompt == "Opening o3" and texts[0].text_id == f"{STRATEGY}/{STRENGTH}/o3"
 
 
+@pytest.mark.lane(name="series")
 def test_scorers_are_trained_on_request_and_read_the_texts_in_one_task(
     bench: Bench, plan: PoolBenchPlan, texts: list[HeldOutText]
 ) -> None:

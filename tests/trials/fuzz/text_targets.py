@@ -20,7 +20,7 @@ from poolbench.settings.access import CLUSTER_FILE, read_cluster
 from poolbench.storage import Artifacts
 from poolbench.storage.artifacts import FileEntry, Manifest, folder_of, manifest_path, seal
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.scorers import named_scorers
+from poolbench.storage.scorers import ScorerRecords
 from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.adhoc.texts import read_lines
 from poolbench_driver.contract.load import load_run_config
@@ -168,7 +168,7 @@ def _read_records(data: bytes, folder: Path) -> None:
         lambda: read_cluster(folder),
         lambda: RunRecords(store).all(),
         lambda: RunRecords(store).keys("run"),
-        lambda: named_scorers(store, damaged=lambda path: None),
+        lambda: ScorerRecords(store).scorers(damaged=lambda path: None),
         lambda: _read_sae(data),
         lambda: read_failure(Artifacts(store), _TASK),
         lambda: Library(store).all(),

@@ -13,8 +13,8 @@ from poolbench.errors import CellError
 from poolbench.statistics.auroc import auroc_resamples
 from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.statuses import Status
+from poolbench.word_rules import seed_pattern
 from poolbench_corpora.audit.training import TEXT_FEATURES, Training, one_hot
-from poolbench_corpora.checks import seed_pattern
 
 #: Inverse regularisation of D1's probe, on standardised features.
 DENSE_C = 1.0

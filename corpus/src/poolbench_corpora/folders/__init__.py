@@ -1,1 +1,1 @@
-"""Corpora as folders of JSONL files: what the commands `corpus build`, `corpus import` and `corpus validate` do."""
+"""Corpora as folders of JSONL files: what the commands `corpus import` and `corpus validate` do."""

@@ -5,20 +5,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, refuse_sensitive, withheld
 from poolbench.errors import CorpusError
 from poolbench_corpora.audit import Audit, Verdict, audit
 from poolbench_corpora.checks import Finding, validate_corpus
-from poolbench_corpora.folders.building import window_of
 from poolbench_corpora.io import (
     CorpusManifest,
+    concept_folder,
     folder_digest,
     joined_manifest,
     read_concept,
+    read_credited,
     read_manifest,
+    window_of,
     write_corpus,
 )
 from poolbench_corpora.near import has_inferred_documents
@@ -28,19 +29,19 @@ from poolbench_corpora.own import OwnTexts, build_own, revision_of
 def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
     """Read the published layout and write it with documents and manifest."""
     names = importable_concepts(folder, concepts)
-    tables = [read_concept(folder, name) for name in names]
-    passages = pa.concat_tables(tables)
+    passages, before = read_credited(folder, names), read_manifest(folder)
     manifest = CorpusManifest(
         revision=folder_digest(folder),
         tokenizer=tokenizer,
-        window=window_of(tables),
+        window=window_of([passages]),
         partition_version=0,
         inferred_documents=has_inferred_documents(passages),
         recipe="poolbench-driver corpus import",
+        min_domains=before.min_domains if before else {},
     )
     joined = joined_manifest(output, pc.unique(passages["concept"]).to_pylist(), manifest)
     write_corpus(passages, output, joined)
-    print(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
+    print(f"{passages.num_rows} passages of {len(names)} concepts written to {output}")
 
 
 def importable_concepts(folder: Path, text: str | None) -> list[str]:
@@ -96,7 +97,7 @@ def concepts_in(folder: Path, text: str | None) -> list[str]:
     if text is not None:
         return [CONCEPTS.get(name).id for name in _split(text)]
     ids = [concept.id for concept in CONCEPTS.all()]
-    names = [name for name in ids if (folder / name).is_dir()]
+    names = [name for name in ids if concept_folder(folder, name).is_dir()]
     if not names:
         raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(ids)})")
     return names
@@ -142,5 +143,6 @@ def validations(folder: Path, concepts: str | None) -> Iterator[Validation]:
     manifest = read_manifest(folder)
     for name in concepts_in(folder, concepts):
         passages = read_concept(folder, name)
-        findings = validate_corpus(passages, window=manifest.window if manifest else None)
+        window, min_domains = (manifest.window, manifest.min_domains) if manifest else (None, None)
+        findings = validate_corpus(passages, window=window, min_domains=min_domains)
         yield Validation(name, passages.num_rows, findings, audit(CONCEPTS.get(name), passages))

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,13 @@ from poolbench.cancellation import check_cancelled
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.config import ConceptSettings
 from poolbench.contracts.tables import PASSAGES
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench.errors import ConfigError, CorpusError
 from poolbench.statistics.folds import connected_groups
 from poolbench.texts import count_words, words_of
 from poolbench_corpora.near import infer_documents
 from poolbench_corpora.own.files import Text, read_pairs, read_texts
 from poolbench_corpora.own.review import Remark, review
 from poolbench_corpora.reading import TextFile
-from poolbench_corpora.real.rewriting import REWRITES
 
 #: Shares of the passages that each split gets.
 SHARES: Mapping[str, float] = {"train": 0.5, "test": 0.25, "scorer": 0.25}
@@ -200,7 +199,7 @@ def make_concept(settings: ConceptSettings, files: TextFiles) -> Made:
     """Read the files of a concept, split and check them.
 
     Raises:
-        ConfigError: A neighbour or rewriter does not exist, or no texts are named.
+        ConfigError: A neighbour does not exist, or no texts are named.
         CorpusError: A file is malformed; the message names file and line.
     """
     names = settings.neighbours
@@ -238,33 +237,4 @@ def _texts(settings: ConceptSettings, files: TextFiles) -> OwnTexts:
     pairs = read_pairs(files.pairs) if files.pairs else []
     if not (positives or pairs):
         raise ConfigError(f"concept {settings.id} names no texts; give positives and negatives, or pairs")
-    if settings.rewriter:
-        if negatives:
-            raise ConfigError("a rewriter makes the negatives; give either `rewriter` or `negatives`")
-        pairs, positives = [*pairs, *_rewritten(settings.rewriter, positives)], []
     return OwnTexts(positives, negatives, pairs, settings.licence)
-
-
-def _rewritten(name: str, positives: Sequence[Text]) -> list[tuple[Text, Text]]:
-    """Return each positive with its rewrite. Raise CorpusError where the rewriter changes nothing or declines."""
-    if name not in REWRITES:
-        raise UnknownNameError("rewriter", name, REWRITES)
-    pairs: list[tuple[Text, Text]] = []
-    declined: list[str] = []
-    unchanged: list[str] = []
-    for text in positives:
-        negative = REWRITES[name](text.text)
-        if negative is None:
-            declined.append(text.where)
-        elif negative == text.text:
-            unchanged.append(text.where)
-        else:
-            pairs.append((text, replace(text, text=negative)))
-    faults = {"finds nothing to delete in it": unchanged, "cannot rewrite it without damage to a sentence": declined}
-    for fault, places in faults.items():
-        if places:
-            raise CorpusError(
-                f"{places[0]}: rewriter {name} {fault} ({len(places) - 1} more texts have the same fault); "
-                "remove these positives or write their negatives yourself"
-            )
-    return pairs

@@ -72,10 +72,6 @@ negatives: negatives.jsonl
 # Instead of the two files, or beside them: matched pairs, with columns `positive` and `negative`.
 # pairs: pairs.jsonl
 
-# Instead of negatives: a rule that makes one of each positive. causation, conditionality, contrast, hedging,
-# legal_formality or negation_density.
-# rewriter: hedging
-
 # For D3: concepts to compare with, the linguistically distant one first.
 neighbours: []
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from poolbench.concepts import Concept
 from poolbench.statistics.folds import MIN_GROUPS, connected_groups
+from poolbench.word_rules import seed_pattern
 from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT
-from poolbench_corpora.checks import seed_pattern
 from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, has_inferred_documents, token_difference
 
 #: Fewer passages of a class train no scorer, and without a scorer D2 and D3 are null.

@@ -60,7 +60,10 @@ def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Se
     low, high = brief.window
     target = Random(f"{key}:length").randint(low, high)
     num_sentences = max(2, round(target / _TOKENS_A_SENTENCE))
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(2 * _ATTEMPTS):
+        if attempt == _ATTEMPTS:
+            # Near an end of the window, the number of whole sentences that comes closest may lie outside it.
+            target = (low + high) // 2
         members = _compose(brief, num_sentences, Random(f"{key}:{attempt}"))
         lengths = [count_tokens(member.text) for member in members]
         if low <= min(lengths) and max(lengths) <= high:

@@ -20,5 +20,7 @@ from poolbench_corpora.probing.data import (
     with_splits,
 )
 from poolbench_corpora.probing.importing import import_senteval, import_suite
+from poolbench_corpora.probing.readers import samples_of
 from poolbench_corpora.probing.samples import Note, ProbingSet, Sample, Span
+from poolbench_corpora.probing.shipped import are_shipped, shipped_folders
 from poolbench_corpora.probing.word_order import without_order

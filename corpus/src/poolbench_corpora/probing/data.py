@@ -105,6 +105,11 @@ def _checked(definition: ProbingSet, found: Iterable[Sample | Note], notes: list
         wrong = _wrong(definition, entry, seen)
         if wrong:
             notes.append(Note(entry.where, wrong))
+        elif definition.classes and entry.label not in definition.classes:
+            classes = ", ".join(definition.classes)
+            raise CorpusError(
+                f"{entry.where}: label {entry.label!r} is no class of {definition.id}; these are {classes}"
+            )
         else:
             seen.add(entry.id)
             yield entry

@@ -17,7 +17,9 @@ Type = Literal["syntax", "morphology", "semantics", "reasoning", "discourse"]
 Input = Literal["text", "text_pair", "span", "span_pieces", "span_pair"]
 Fidelity = Literal["same", "rebuilt", "planted"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-Words = Annotated[str, Field(min_length=1, max_length=1000, coerce_numbers_to_str=True)]
+Words = Annotated[
+    str, Field(coerce_numbers_to_str=True), StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)
+]
 
 PAIRS: tuple[Input, ...] = ("text_pair", "span_pair")
 PIECES: tuple[Input, ...] = ("span_pieces", "span_pair")
@@ -38,6 +40,7 @@ class ProbingSet(StrictModel):
     citation: Words
     fidelity: Fidelity  # texts and labels of the public suite, rebuilt from another source, or written by a grammar
     stands_for: str | None = None  # set of the public suite that it replaces
+    classes: tuple[str, ...] = ()  # its labels; others are an error. Without any, all labels are read
     max_instances: int = Field(4000, ge=1, le=1_000_000)
     balanced: bool = False  # whether as many instances of each label are chosen
     reader: Name
@@ -45,29 +48,21 @@ class ProbingSet(StrictModel):
     folder: Path | None = Field(None, exclude=True, repr=False)  # where the definition lies
 
 
-class ProbingFamily(ProbingSet):
-    """Sets that differ in one file of an archive; `id` is what their ids begin with.
-
-    Type and phenomenon of a member are those of the public suite, or of the first pattern of `others` that matches it,
-    or the family's own.
-    """
-
-    others: Mapping[str, tuple[Type, Words]] = {}
+Kind = TypeVar("Kind", bound=ProbingSet)
 
 
-def read_definition(path: Path, families: frozenset[str] = frozenset()) -> ProbingSet:
-    """Return the definition in a YAML file; sets of the readers in `families` are families.
+def read_definition(path: Path) -> ProbingSet:
+    """Return the definition in a YAML file. Raise ConfigError with the file and the wrong fields."""
+    return definition_of(read_yaml(path, "probing set") | {"folder": path.parent}, str(path), ProbingSet)
 
-    Raise ConfigError with the file and the wrong fields.
-    """
-    values = read_yaml(path, "probing set")
-    values["folder"] = path.parent
-    kind = ProbingFamily if str(values.get("reader")) in families else ProbingSet
+
+def definition_of(values: Mapping[str, Any], where: str, kind: type[Kind]) -> Kind:
+    """Return the definition with these fields. Raise ConfigError with the place and the wrong fields."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, issue['loc'])) or 'set'}: {issue['msg']}" for issue in error.errors()]
-        raise ConfigError(f"probing set {path}: {'; '.join(wrong)}") from None
+        raise ConfigError(f"probing set {where}: {'; '.join(wrong)}") from None
 
 
 MAX_NOTES = 50
@@ -133,7 +128,6 @@ def word_type(*spans: Span) -> str:
 _BINS = 10  # of real values
 Stratum = tuple[str, Hashable]  # split and label
 Groups = Mapping[str, Sequence[Sample]]
-T = TypeVar("T")
 
 
 def choose(samples: Sequence[Sample], limit: int, *, balanced: bool = False, seed: str = "0") -> list[Sample]:
@@ -159,13 +153,6 @@ def choose(samples: Sequence[Sample], limit: int, *, balanced: bool = False, see
             taken.add(name)
             room -= len(groups[name])
     return [sample for sample in samples if (sample.group or sample.id) in taken]
-
-
-def some(items: Sequence[T], number: int, seed: str) -> list[T]:
-    """Return at most so many of the items, in their order; other seeds choose others."""
-    if len(items) <= number:
-        return list(items)
-    return [items[index] for index in sorted(Random(seed).sample(range(len(items)), number))]
 
 
 def _order(groups: Groups, balanced: bool, rng: Random) -> list[str]:

@@ -1,4 +1,4 @@
-"""The known sets of stories: planted ones, those of corpora, and those in folders of users."""
+"""The known sets of stories: planted ones, pairs of the corpus that ships, public ones, and those of users."""
 
 import json
 import re
@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from poolbench.concepts import CONCEPTS, withheld
+from poolbench.config import REAL_CORPUS, asset_path
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
-from poolbench_corpora.io import read_concept
+from poolbench_corpora.io import MANIFEST_NAME, audited_concepts, concept_folder, read_concept
 from poolbench_corpora.own.labelled import files_of
 from poolbench_corpora.planted.grammar import Sentence, Writer, join, load_lexicon
 from poolbench_corpora.reading import TABLE_ENDINGS, ending, records, stem_of
@@ -61,8 +62,10 @@ _SPLITS = ("train", "test")
 
 
 def concepts_of(folder: Path) -> list[str]:
-    """Return the concepts that a corpus folder has; none for another folder."""
-    return [concept.id for concept in CONCEPTS.all() if (folder / concept.id / "train_pos.jsonl").is_file()]
+    """Return the concepts that a corpus folder has, of tables those that pass their audit; none for another folder."""
+    audited = audited_concepts(folder) if (folder / MANIFEST_NAME).is_file() else ()
+    names = [concept.id for concept in CONCEPTS.all()]
+    return [name for name in names if name in audited or (concept_folder(folder, name) / "train_pos.jsonl").is_file()]
 
 
 def pairs_of(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -87,7 +90,7 @@ def _with_tags(passage: dict[str, Any]) -> str:
     return tagged(passage["text"], [(span["start"], span["end"]) for span in passage["signal"] or ()])
 
 
-PLANTED = "planted"
+PLANTED, REAL = "planted", "real"
 _OWNER = "GulkoA"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 
@@ -114,7 +117,16 @@ def _known() -> dict[str, StorySet]:
     raw: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("sets.yaml").read_text("utf-8"))
     count = len(planted_subjects())
     planted = StorySet(PLANTED, "a grammar of this project", "Apache-2.0", count, count * NUM_ROWS)
-    return {PLANTED: planted} | {name: StorySet(name, **fields) for name, fields in raw.items()}
+    real = StorySet(REAL, "pairs of passages of the repository", "of each passage its own", None, None)
+    return {PLANTED: planted, REAL: real} | {name: StorySet(name, **fields) for name, fields in raw.items()}
+
+
+def _shipped() -> Path | None:
+    """Return the corpus that ships; None on a machine without the assets, such as a client."""
+    try:
+        return asset_path(REAL_CORPUS)
+    except ConfigError:
+        return None
 
 
 class StoryCatalog:
@@ -131,8 +143,9 @@ class StoryCatalog:
     def all(self) -> list[StorySet]:
         """Return every set: the known ones, then the others by name; a set in an earlier folder hides later ones."""
         set_by_name = dict(_known())
+        set_by_name[REAL] = replace(set_by_name[REAL], place=_shipped())
         for name, place in self._places():
-            if name in set_by_name and set_by_name[name].place is None and name != PLANTED:
+            if name in set_by_name and set_by_name[name].place is None and name not in (PLANTED, REAL):
                 set_by_name[name] = replace(set_by_name[name], place=place)
             elif name not in set_by_name:
                 set_by_name[name] = StorySet(name, "an imported file", None, None, None, place)
@@ -151,6 +164,8 @@ class StoryCatalog:
         sets, short = {story_set.name: story_set for story_set in self.all()}, _without_owner(name)
         if short not in sets:
             raise UnknownNameError("set of stories", name, sets)
+        if short == REAL:
+            asset_path(REAL_CORPUS)  # raises what says where it is looked for
         if not sets[short].is_present:
             raise CorpusError(f"{short} is not here: download {sets[short].source} and import it")
         return sets[short]
@@ -203,8 +218,8 @@ def _records(path: Path) -> Iterator[Record]:
 
 
 def checked_name(name: str) -> str:
-    """Return a name of a set. Raise ConfigError if it is not one component of a path, or that of the planted set."""
-    if not _NAME.fullmatch(name) or name == PLANTED:
+    """Return a name of a set. Raise ConfigError if it is not one component of a path, or `planted` or `real`."""
+    if not _NAME.fullmatch(name) or name in (PLANTED, REAL):
         raise ConfigError(f"{shown(name)} cannot be the name of a set of stories; use letters, digits, '_', '-', '.'")
     return name
 
@@ -216,7 +231,7 @@ def import_stories(source: Path, target: Path, name: str) -> StoriesData:
         What was read, with notes on what was left out.
 
     Raises:
-        ConfigError: The name is not one component of a path, or is that of the planted set.
+        ConfigError: The name is not one component of a path, or is `planted` or `real`.
         CorpusError: As `read_stories`.
     """
     checked_name(name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from poolbench.errors import InputError
 from poolbench_corpora.reading import is_missing, is_unlabelled, marks_missing, name_in
+from poolbench_driver.adhoc.given import plain
 
 NUMBERS = "fiub"
 _KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth values", "U": "words"}
@@ -108,14 +109,16 @@ def checked_array(values: Any, name: str, num_dims: int, kinds: str = NUMBERS) -
     Args:
         kinds: NumPy's letters for the types that may be in it.
     """
+    if hasattr(values, "columns"):
+        raise InputError(f"{name} is a {type(values).__name__}; give an array of the columns that are meant")
     try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of different lengths
+        array = _array_of(values)
+    except (TypeError, ValueError, OverflowError) as error:  # rows of different lengths, or other objects
         raise InputError(f"{name} is not an array of {num_dims} dimensions: {error}") from None
     if array.ndim != num_dims:
         raise InputError(f"{name} has shape {array.shape}; {num_dims} dimensions are needed")
-    if array.dtype == object and all(isinstance(entry, str) or is_missing(entry) for entry in array.flat):
-        array = np.array([entry if isinstance(entry, str) else "" for entry in array.flat], str).reshape(array.shape)
+    if array.dtype == object:
+        array = _without_objects(array)
     if array.dtype.kind not in kinds:
         allowed = ", ".join(_KINDS[kind] for kind in kinds)
         raise InputError(f"{name} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
@@ -123,6 +126,32 @@ def checked_array(values: Any, name: str, num_dims: int, kinds: str = NUMBERS) -
         numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
             raise InputError(f"{name} holds words that are not valid Unicode; save them again")
+    return array
+
+
+def _array_of(values: Any) -> np.ndarray:
+    """Return an array, a tensor, a column, or a list of these, as an array."""
+    if hasattr(values, "detach"):  # a tensor of PyTorch; NumPy has no bfloat16
+        values = values.detach().cpu()
+        return np.asarray(values.float() if str(values.dtype) == "torch.bfloat16" else values)
+    if isinstance(values, list | tuple) and any(hasattr(entry, "detach") for entry in values):
+        return np.stack([_array_of(entry) for entry in values])
+    array = np.asarray(values)
+    entries = array.tolist() if array.dtype == object and array.ndim == 1 else ()
+    widths = [len(entry) for entry in entries if isinstance(entry, list | tuple | np.ndarray)]
+    if not widths:
+        return array
+    # A column of vectors of Arrow or pandas, where one may be missing.
+    return np.asarray([np.full(widths[0], np.nan) if is_missing(entry) else entry for entry in entries])
+
+
+def _without_objects(array: np.ndarray) -> np.ndarray:
+    """Return an array of Python's texts, or numbers, as one of NumPy's; a missing entry is "" or NaN."""
+    entries = [plain(entry) for entry in array.flat]
+    if all(isinstance(entry, str) or is_missing(entry) for entry in entries):
+        array = np.array([entry if isinstance(entry, str) else "" for entry in entries], str).reshape(array.shape)
+    elif all(isinstance(entry, int | float) or is_missing(entry) for entry in entries):
+        array = np.array([np.nan if is_missing(entry) else entry for entry in entries]).reshape(array.shape)
     return array
 
 

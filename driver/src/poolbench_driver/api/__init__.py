@@ -1,10 +1,11 @@
-"""What Python code calls: a cluster, its runs, and requests to one service. The commands call the same.
+"""The Python interface: a cluster, its runs, and requests to one service. The commands are built on it.
 
-| module | what |
+| module | content |
 |---|---|
-| `cluster` | `connect`; a cluster and its verbs, each with an asynchronous twin |
-| `driving` | `run`, and runs that a thread drives |
-| `loading` | `load`, `ranks`; a run as Python reads it, and two beside each other |
-| `answers`, `steered` | what services answer |
-| `shown` | tables and pictures as notebooks draw them |
+| `cluster` | `connect`, and `Cluster` with its methods, which `AsyncCluster` has for `await` |
+| `driving` | `run`, and `RunHandle` for a run that a background thread drives |
+| `loading` | `load`, `ranks`, and the classes of a run and of a comparison of two runs |
+| `listing` | `ls`: registered, stored and imported objects |
+| `answers`, `steered` | the answers of the services |
+| `shown` | tables and pictures that notebooks draw |
 """

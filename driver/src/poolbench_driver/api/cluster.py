@@ -1,4 +1,4 @@
-"""A cluster as Python sees it: its runs, and requests to one service, each with an asynchronous twin."""
+"""A cluster: its runs, and requests to single services, each as a plain and as an asynchronous method."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from poolbench.errors import ConfigError, InputError
 from poolbench.model_folders.folders import list_folder
 from poolbench.settings import ClusterSettings
+from poolbench_driver.adhoc.given import listed, of_plain_values, plain
 from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.api.answers import Direction, Embeddings, Explained, Probed, Scores, text_lines
 from poolbench_driver.api.steered import (
@@ -20,10 +21,12 @@ from poolbench_driver.api.steered import (
     along_concept,
     along_features,
     along_vector,
+    opened,
     strengths_of,
     vectors_of,
 )
 from poolbench_driver.cluster.services import GIVEN, Services, SlowServiceError
+from poolbench_driver.vectors.units import recommended, unit_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
@@ -37,30 +40,34 @@ if TYPE_CHECKING:
 SIDES = ("left", "right")
 SINKS = ("exclude", "include")
 TASKS = ("concept", "classification", "regression")
-#: What vectors of one direction have in common.
+#: Notes that must be equal for all vectors of a direction.
 MADE_BY = ("model", "model_revision", "layer", "strategy", "params", "sinks")
 #: Texts of one request to the scorer: some seconds of work on one core, so that progress shows.
 REQUEST_TEXTS = 200
-#: Takes the number of texts that an answer has covered.
+#: A function that is called after each answer with the number of texts in it.
 Progress = Callable[[int], None]
 
 
 def connect(address: str | None = None, token: str | None = None) -> Cluster:
-    """Return a cluster whose services answer.
+    """Connect to a cluster, and check that its services answer.
 
     Args:
-        address: Of the services, such as `http://127.0.0.1:8000`; by default the cluster that commands reach, of the
-            variables `POOLBENCH_*`, of the state folder `.poolbench` here or above, or of `poolbench-driver login`.
-        token: Its bearer token; by default the one that belongs to the address.
+        address: Address of the services, such as `http://127.0.0.1:8000`. By default, the cluster that the commands
+            use: the one of the environment variables `POOLBENCH_*`, of a state folder `.poolbench` in this folder or
+            a parent, or of `poolbench-driver login`.
+        token: Bearer token of the cluster. By default, the token that is stored for this cluster.
+
+    Returns:
+        The cluster.
 
     Raises:
-        ConfigError: Nothing names a cluster, or no token belongs to the address.
+        ConfigError: No cluster is configured, or no token is stored for the address.
         EndpointError: The services do not answer, or refuse the token.
     """
     from poolbench_driver.cluster.session import STATUS_TIMEOUT_S
 
     cluster = Cluster(_settings(address, token))
-    with suppress(SlowServiceError):  # it is busy, and answers later
+    with suppress(SlowServiceError):  # a busy service answers later
         cluster.services.health("pooler", timeout_s=STATUS_TIMEOUT_S)
     return cluster
 
@@ -80,46 +87,74 @@ def _settings(address: str | None, token: str | None) -> ClusterSettings:
 
 
 class Cluster:
-    """A cluster: `run` measures, and the other verbs ask one service each. `aio` has all of them for `await`."""
+    """A cluster. `run` measures, and each other method asks one service. `aio` has the same methods for `await`.
+
+    Attributes:
+        settings: The addresses and tokens of the cluster.
+    """
 
     def __init__(self, settings: ClusterSettings | None = None) -> None:
-        """Take where a cluster is, by default as the commands do; nothing is asked yet."""
+        """Store the settings of a cluster, without a request to it. Use `connect` to check that it answers.
+
+        Args:
+            settings: Addresses and tokens; by default those of the cluster that the commands use.
+        """
         self.settings = settings or ClusterSettings.load(http_only=True)
 
     @cached_property
     def services(self) -> Services:
-        """Return the services over HTTP, for verbs that have no method here."""
+        """Return the HTTP client of the services, for requests that have no method in this class."""
         return Services(self.settings)
 
     @cached_property
     def aio(self) -> AsyncCluster:
-        """Return the same verbs for `await`."""
+        """Return the asynchronous methods of this cluster."""
         return AsyncCluster(self)
 
     def __repr__(self) -> str:
         return f"Cluster({self.settings.http_address!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"settings": self.settings}  # a copy opens connections of its own
+
     def status(self, output: Path | str = "runs") -> dict[str, Any]:
-        """Return services, queues, dead letters, and the runs of the cluster and of a folder, as `status --json`."""
+        """Describe the services, the queues and the runs, as `poolbench-driver status --json` does.
+
+        Args:
+            output: Folder of the local runs.
+
+        Returns:
+            The services, the queues, the dead letters, and the runs of the cluster and of `output`.
+        """
         from poolbench_driver.records.overview import overview
 
         return overview(self.services, Path(output))
 
+    @of_plain_values
     def run(
         self, config: RunConfig | Mapping[str, Any] | Path | str | None = None, *, output: Path | str = "runs",
-        display: str = "plain", max_failures: int | None = None, track: Sequence[str] = (), **settings: Any,
+        display: str | None = None, max_failures: int | None = None, track: Sequence[str] = (), **settings: Any,
     ) -> RunHandle:  # fmt: skip
-        """Start to measure, in a thread of this process, as the command `run` does; the same call continues a run.
+        """Start a run in a background thread, as the command `run` does.
+
+        The same call continues an interrupted run. For a finished run it does nothing.
 
         Args:
-            config: A configuration, the settings of one, or a YAML file of settings.
-            output: Folder that runs lie in.
-            display: How progress is shown: rich, plain, json or none.
-            max_failures: Failed tasks after which the run stops; None for no limit.
-            track: Trackers that follow the run: mlflow, wandb, trackio, or those of other packages.
-            settings: Any settings: `suite`, `preset` (default: demo), `model`, `concepts`, `layers` and so on.
+            config: A `RunConfig`, a dictionary of settings, or the path of a YAML file with settings.
+            output: Folder of the runs.
+            display: How progress is shown: rich, plain, json or none. The default is rich on a terminal without a
+                Python prompt, and plain elsewhere.
+            max_failures: Number of failed tasks after which the run stops; None for no limit.
+            track: Names of trackers that follow the run: mlflow, wandb, trackio, or one of another package.
+            **settings: Settings by name, such as `suite`, `preset` (default: demo), `model`, `concepts` or `layers`.
+                They replace those of `config`. A `RunConfig` takes none.
 
-        Raise ConfigError for a wrong setting, or where the queue and the store of the cluster are not known.
+        Returns:
+            A handle that waits for the run, lists its events or cancels it.
+
+        Raises:
+            ConfigError: A setting is wrong, or the queue and the object store of the cluster are not configured.
+            PoolbenchError: The cluster cannot measure this configuration.
         """
         from poolbench_driver.api.driving import configured, start
         from poolbench_driver.cluster.session import open_session
@@ -127,24 +162,34 @@ class Cluster:
         session = open_session(self.settings)
         return start(configured(config, settings), session, Path(output), display, max_failures, track)
 
+    @of_plain_values
     def embed(
         self, texts: str | Iterable[str | TextLine], *, model: str = "demo", strategy: str = "A1_mean",
         layer: int = -1, params: Mapping[str, Any] | None = None, batch_size: int | None = None,
         padding_side: str = "right", sinks: str = "exclude", idf_texts: Iterable[str] | Reference | None = None,
         progress: Progress | None = None,
     ) -> Embeddings:  # fmt: skip
-        """Return the vectors of texts by a model, layer and pooling strategy; a text that fails has none.
+        """Pool the hidden states of texts into one vector per text.
 
         Args:
-            model: Preset id, folder or Hugging Face id.
-            layer: Block; negative ones count from the end.
-            params: Of the strategy, such as `{"k": 4}`.
-            batch_size: Most texts of a forward pass; it changes the speed alone, as `padding_side` does.
-            sinks: Whether attention sinks are left out: exclude, or include.
-            idf_texts: Texts that document frequencies come from (L5); by default the texts themselves.
-            progress: Takes the number of texts that each answer has covered.
+            texts: One text or several.
+            model: Preset id, model folder or Hugging Face id.
+            strategy: Id of the pooling strategy, such as `W2_last_k`.
+            layer: Block of the model from 0; a negative number counts from the last block.
+            params: Parameters of the strategy, such as `{"k": 4}`.
+            batch_size: Largest number of texts in a forward pass. It does not change the vectors.
+            padding_side: Side on which short texts are padded, right or left. It does not change the vectors.
+            sinks: Whether attention sinks are left out (exclude) or pooled (include).
+            idf_texts: Texts from which `L5_keyword` counts document frequencies; by default `texts`.
+            progress: A function that is called after each answer with the number of texts in it.
 
-        Raise ConfigError for an unknown name, and InputError if no text could be embedded.
+        Returns:
+            One vector per text. A text that failed has no vector, but a status and a reason.
+
+        Raises:
+            ConfigError: The strategy, a parameter, `padding_side` or `sinks` is unknown, or `idf_texts` is given for a
+                strategy that reads no annotation.
+            InputError: No text could be embedded.
         """
         from poolbench.pooling.registry import STRATEGIES
         from poolbench_driver.adhoc.embedding import Embedder
@@ -162,18 +207,33 @@ class Cluster:
         with _said(f"embedding {len(lines)} texts", progress) as covered:
             return Embeddings(embedder.run(lines, covered))
 
+    @of_plain_values
     def explain(
         self, text: str, *, model: str = "demo", strategy: str = "A1_mean", layer: int = -1,
         direction: AnyVector | None = None,
     ) -> Explained:  # fmt: skip
-        """Return what each token of a text adds to its vector: its weight, and its part of a projection.
+        """Explain the vector of a text by the weight of each token.
 
-        The projection is on a `direction`: a file, a vector of a run, a direction, or numbers [width]. Raise InputError
-        for one that cannot be read, or has another width.
+        Args:
+            text: One text.
+            model: Preset id, model folder or Hugging Face id.
+            strategy: Id of the pooling strategy.
+            layer: Block of the model from 0; a negative number counts from the last block.
+            direction: Direction on which the vector is projected: a vector file, a vector of a run (`Run.direction`),
+                an answer of `direction`, or numbers [width]. With a direction, each token has a contribution to the
+                projection.
+
+        Returns:
+            The tokens with their weights and contributions.
+
+        Raises:
+            InputError: The text is not a string, or the direction cannot be read or has another width.
         """
         from poolbench.pooling.registry import STRATEGIES
         from poolbench_driver.adhoc.embedding import Embedder, Reference
 
+        if not isinstance(text, str):
+            raise InputError(f"the text is a {type(text).__name__}; give one text")
         settings = {"model": _obtained(model), "strategy": strategy, "layer": layer}
         lines = [TextLine(1, text)]
         reference = Reference.of(lines, "the text") if STRATEGIES.get(strategy).reads_annotations else None
@@ -185,19 +245,25 @@ class Cluster:
         self, vectors: Any, labels: Any, *, task: str | None = None, groups: Any = None, pairs: Any = None,
         domains: Any = None, splits: Any = None, words: Any = None,
     ) -> Probed:  # fmt: skip
-        """Return D1 of vectors, or scores, selectivity and code length of another task.
+        """Fit linear probes on vectors, and measure how well they read the labels.
+
+        A concept is measured by D1. Other tasks are measured by scores, selectivity and code length.
 
         Args:
-            vectors: [n, width]: what `embed` returns, or an array; a row that is not finite is missing.
-            labels: 0 and 1, classes, or real values [n].
-            task: concept, classification or regression; by default by the labels.
-            groups: Documents [n], which are never split.
-            pairs: Matched pairs [n], empty for none.
-            domains: Domains [n], for leave-one-domain-out.
-            splits: train, dev or test [n]; drawn without them.
-            words: Word types [n]: control labels for each.
+            vectors: Vectors [n, width]: an answer of `embed`, or an array. A row that is not finite counts as missing.
+            labels: Labels [n]: 0 and 1, names of classes, or real numbers.
+            task: concept, classification or regression. By default, the labels decide.
+            groups: Document of each vector [n]. Vectors of one document are in the same fold.
+            pairs: Matched pair of each vector [n]; empty for a vector without a pair.
+            domains: Domain of each vector [n], for the leave-one-domain-out figure.
+            splits: Split of each vector [n]: train, dev or test. By default, splits are drawn at random.
+            words: Word type of each vector [n]. The control task then gives each word type a random label.
 
-        Raise InputError where lengths or types do not fit.
+        Returns:
+            The figures, and the score and the fold of each vector.
+
+        Raises:
+            InputError: The task is unknown, or an array has a wrong length or type.
         """
         from poolbench_driver.adhoc.arrays import labels_in, names_in
 
@@ -217,16 +283,23 @@ class Cluster:
     def direction(
         self, positives: Any, negatives: Any = None, *, labels: Any = None, method: str = "C1", seed: int = 0
     ) -> Direction:
-        """Return a direction made of the vectors of two classes, of unit norm, for `steer` and `explain`.
+        """Construct a direction of unit norm from the vectors of two classes, for `steer` and `explain`.
+
+        Give either `negatives` or `labels`.
 
         Args:
-            positives: Vectors [n, width] of one class, or with `labels` of both.
-            negatives: Those of the other class.
-            labels: 1 and 0 [n].
+            positives: Vectors [n, width] of the positive class; with `labels`, the vectors of both classes.
+            negatives: Vectors [m, width] of the negative class.
+            labels: Label of each vector [n]: 1 for positive, 0 for negative.
             method: Construction: C1, C2, C3, C4, LDA or C1_centred.
-            seed: Of random pairs (C4).
+            seed: Seed of the random pairs of C4.
 
-        Raise InputError if the classes were embedded in different ways, or lengths do not fit.
+        Returns:
+            The direction, with the number of vectors of each class that it was made from.
+
+        Raises:
+            InputError: The classes were embedded in different ways, a length is wrong, or both or neither of
+                `negatives` and `labels` are given.
         """
         import numpy as np
 
@@ -249,24 +322,33 @@ class Cluster:
                 raise InputError(f"{len(classes)} labels for {len(rows)} vectors; one each is needed")
         usable = [index for index, row in enumerate(rows) if row is not None]
         used = [classes[index] for index in usable]
-        body = {"vectors": [rows[index] for index in usable], "labels": used, "method": method, "seed": seed}
+        body = {"vectors": [rows[index] for index in usable], "labels": used, "method": method, "seed": plain(seed)}
         answer = self.services.post("prober", "direction", body)
         counts = used.count(1), used.count(0), len(rows) - len(usable)
         numbers = np.array(answer["direction"], np.float32)
         return Direction(numbers, answer["method"], answer["raw_norm"], *counts, first.made_by)
 
+    @of_plain_values
     def score(
         self, texts: str | Iterable[str | TextLine], scorers: str | Sequence[str], *, progress: Progress | None = None
     ) -> Scores:
-        """Return P(concept) of texts by trained or imported scorers.
+        """Score how likely each text expresses a concept, by trained or imported scorers.
 
         Args:
-            scorers: Concept, `concept@base`, or id or key of `ls scorers`; several score at once.
-            progress: Takes the number of texts that each answer has covered.
+            texts: One text or several.
+            scorers: One scorer or several. A name is a concept, `concept@base`, or an id or key that
+                `poolbench-driver ls scorers` lists.
+            progress: A function that is called after each answer with the number of texts in it.
 
-        Raise InputError for an empty text, and PoolbenchError for a scorer that does not exist.
+        Returns:
+            One row per text, and one column of P(concept) per scorer.
+
+        Raises:
+            InputError: There are no texts or no scorers, or a text is empty.
+            PoolbenchError: A scorer does not exist.
         """
-        lines, names = text_lines(texts), list(dict.fromkeys([scorers] if isinstance(scorers, str) else scorers))
+        lines, names = text_lines(texts), [scorers] if isinstance(scorers, str) else listed(scorers, "scorers")
+        names = list(dict.fromkeys(names))
         if not names:
             raise InputError("no scorer: give a concept such as contrast, or several; `ls scorers` lists what there is")
         if empty := [line.number for line in lines if not line.text.strip()]:
@@ -283,6 +365,7 @@ class Cluster:
                 covered(len(part))
         return Scores(lines, whole)
 
+    @of_plain_values
     def steer(
         self, prompts: str | Iterable[str], *, concept: str | None = None, strategy: str | None = None,
         layer: int | None = None, run: str | None = None, strength: float | Sequence[float] | None = None,
@@ -290,32 +373,57 @@ class Cluster:
         sae: str | None = None, subject: str | None = None, features: Sequence[int] | None = None,
         read: str | None = None, positions: str | int | None = None, model: str = "demo", max_tokens: int = 40,
         temperature: float = 0.0, top_p: float = 1.0, seed: int = 0, stop: str | Sequence[str] | None = None,
-        stream: bool = False,
+        stream: bool = False, output: Path | str = "runs",
     ) -> SteeredTexts:  # fmt: skip
-        """Return texts that continue prompts, steered along one direction or unsteered, each with its receipt.
+        """Continue prompts, steered along one direction or unsteered.
+
+        Give at most one of `concept`, `vector`, `sae` and `edits`. Without any, the texts are unsteered.
 
         Args:
-            concept: Steer by the direction of this concept from the latest run of the model, by the best `strategy`
-                and `layer`, or by those of a `run`.
-            strength: In residual norms of the layer. With a list, each prompt has a text at each, the unsteered one
-                first. By default that which the card of a `vector` recommends.
-            vector: Steer by a file that `vectors import` reads, a vector of `Run.direction`, what `direction` returns,
-                or numbers [width], at a `layer`; strengths are in `unit`, residual_norm or absolute.
-            edits: Steer by edits as the steerer's README has them.
-            sae: Steer by `features` of an autoencoder, or by those of a `subject` in the latest run.
-            read: Read the direction of this concept along: each token of a text has a score.
-            positions: generated, all, prompt, or the first position; by default those of the card, or generated.
-            temperature: 0 is greedy.
-            stop: A text ends at one of these.
-            stream: Whether iterating yields pieces while texts are generated; else all texts are complete.
+            prompts: One prompt or several.
+            concept: Steer along the direction of this concept from a run.
+            strategy: Pooling strategy of the concept's direction; by default the best one of the run.
+            layer: Layer to steer at. By default, the layer of the best direction, of the vector or of the autoencoder.
+            run: Id of the run that made the direction or chose the features; by default the latest run of the model.
+            strength: Strength of the steering, in median residual norms of the layer unless `unit` says otherwise.
+                With a list, each prompt has one unsteered text and one text per strength. By default, the strength
+                that the card of `vector` recommends, or 1 in absolute units.
+            vector: Steer along this vector: a file that `vectors import` reads, a vector of a run (`Run.direction`), an
+                answer of `direction`, or numbers [width].
+            unit: Unit of the strength of `vector`, residual_norm or absolute. By default, the unit of the card. Without
+                a card, it is absolute for a file and residual_norm for all others.
+            edits: Steer by these edits, in the form that the steerer's README defines.
+            sae: Steer along features of this autoencoder, which `features` or `subject` selects.
+            subject: Subject whose features a run has chosen.
+            features: Numbers of features of the autoencoder.
+            read: Score each token of the texts along the direction of this concept.
+            positions: Positions to steer: generated, all, prompt, or the number of the first position, from 0. By
+                default, the positions of the card of `vector`, or generated.
+            model: Preset id, model folder or Hugging Face id.
+            max_tokens: Largest number of new tokens per text.
+            temperature: Sampling temperature; 0 is greedy decoding.
+            top_p: Share of the probability from which tokens are sampled.
+            seed: Seed of the sampling.
+            stop: One text or several at which the generation ends.
+            stream: Whether iterating over the answer yields pieces during the generation. Otherwise the method returns
+                when all texts are complete. Several strengths are never streamed.
+            output: Folder of the runs in which `subject` is looked up.
 
-        Raise InputError for two directions, or one without a strength, NotFoundError if no run has it, and
-        RestrictedError for a sensitive concept.
+        Returns:
+            The texts, each with a receipt of the positions that were changed.
+
+        Raises:
+            InputError: There are no prompts, two directions are given, or a direction has no strength.
+            NotFoundError: No run has the direction.
+            RestrictedError: The concept is sensitive.
         """
-        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        texts, stops = _texts_in(prompts, "prompts"), _texts_in(() if stop is None else stop, "stop")
+        edits, features = listed(edits, "edits"), None if features is None else listed(features, "features")
         num_along = (concept is not None) + (sae is not None) + (vector is not None)
         if not texts:
             raise InputError("nothing to continue: give a prompt, or several")
+        if wrong := [edit for edit in edits if not isinstance(edit, Mapping)]:
+            raise InputError(f"an edit is {type(wrong[0]).__name__}; give dictionaries with vector, layer and alpha")
         if sae is None and (subject, features) != (None, None):
             raise InputError("subject and features need sae, the autoencoder whose features they mean")
         if num_along + bool(edits) > 1:
@@ -324,24 +432,26 @@ class Cluster:
             raise InputError("strategy and run belong to a concept, run also to an autoencoder")
         if strength is not None and not num_along:
             raise InputError("a strength belongs to a concept, an autoencoder or a vector")
-        served, card = list_folder(model), getattr(vector, "card", None)
+        vector, served = opened(vector), list_folder(model)
+        card = getattr(vector, "card", None)
         positions = positions if positions is not None else card.apply.positions if card else "generated"
         body: dict[str, Any] = {"prompt": texts, "model": served, "max_tokens": max_tokens, "temperature": temperature}
-        body |= {"top_p": top_p, "seed": seed, "stop": [stop] if isinstance(stop, str) else list(stop or ()) or None}
+        body |= {"top_p": top_p, "seed": seed, "stop": stops or None}
         body |= {} if read is None else {"reading": {"concept": read}}
-        body |= {"steering": {"edits": [dict(edit) for edit in edits], "positions": positions}} if edits else {}
+        body |= {"steering": {"edits": edits, "positions": positions}} if edits else {}
         along, strengths = None, list[float | None]([None])
         if num_along:
-            strength = card.strength.recommended if strength is None and card else strength
+            unit = unit_of(vector, unit)
+            strength = recommended(vector, unit) if strength is None else strength
             steered = strengths_of(strength)
-            strengths = [*([0.0] if isinstance(strength, Iterable) else []), *steered]
+            strengths = [*([] if isinstance(strength, int | float) else [0.0]), *steered]
             if concept is not None:
                 names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
                 along = along_concept(self.services, _obtained(model), names, positions, steered)
             elif sae is not None:
-                along = along_features(served, sae, subject, features, layer, run, positions)
+                along = along_features(served, sae, subject, features, layer, run, Path(output), positions)
             elif vector is not None:
-                along = along_vector(vector, layer, unit, positions, served)
+                along = along_vector(vector, layer, unit, positions, served, steered)
         _obtained(model)
         result = SteeredTexts(self.services, body, along, strengths, stream=stream and len(strengths) == 1)
         if not stream:
@@ -350,9 +460,17 @@ class Cluster:
         return result
 
 
+def _texts_in(texts: Any, name: str) -> list[str]:
+    """Return one text or several as a list. Raise InputError, with `name` in the message, if an entry is not a text."""
+    entries = [texts] if isinstance(texts, str) else listed(texts, name)
+    if wrong := [entry for entry in entries if not isinstance(entry, str)]:
+        raise InputError(f"{name}: {type(wrong[0]).__name__} is not a text")
+    return entries
+
+
 @contextmanager
 def _said(message: str, progress: Progress | None = None) -> Iterator[Progress]:
-    """Say what is waited for, unless the caller shows the progress."""
+    """Print a message while a request is in progress, unless the caller shows the progress."""
     if progress is not None:
         yield progress
         return
@@ -361,7 +479,7 @@ def _said(message: str, progress: Progress | None = None) -> Iterator[Progress]:
 
 
 def _obtained(model: str) -> str:
-    """Return how services name a model, which is made on this machine if it is one that is."""
+    """Return the name that the services use for a model. A preset that must be converted is converted first."""
     from poolbench_driver.models import obtain
 
     obtain(model)
@@ -371,7 +489,7 @@ def _obtained(model: str) -> str:
 def _reference(
     spec: StrategySpec, lines: Sequence[TextLine], idf_texts: Iterable[str] | Reference | None
 ) -> Reference | None:
-    """Return the texts of the document frequencies; None where the strategy reads no annotation."""
+    """Return the texts for document frequencies, or None if the strategy reads no annotation."""
     from poolbench_driver.adhoc.embedding import Reference
 
     if not spec.reads_annotations:
@@ -388,7 +506,7 @@ def _reference(
 
 
 def _vectors(vectors: Any) -> Vectors:
-    """Return vectors of a file, of `embed`, or of an array. Raise InputError for anything else."""
+    """Return the vectors of a file, of `embed` or of an array. Raise InputError for any other value."""
     from poolbench_driver.adhoc.arrays import Vectors, checked_array
 
     if isinstance(vectors, Vectors):
@@ -405,7 +523,7 @@ _R = TypeVar("_R")
 def _twin(
     method: Callable[Concatenate[Cluster, _P], _R],
 ) -> Callable[Concatenate[AsyncCluster, _P], Coroutine[Any, Any, _R]]:
-    """Return a method that awaits another one, which a thread calls."""
+    """Make an asynchronous method that calls a method of `Cluster` in a thread."""
 
     @wraps(method)
     async def call(self: AsyncCluster, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -415,7 +533,13 @@ def _twin(
 
 
 class AsyncCluster:
-    """The verbs of a cluster for `await`; many may be awaited at once. A cancelled one stops waiting, not the work."""
+    """The methods of a cluster for `await`.
+
+    Many calls may be awaited at the same time. Cancelling a call stops the waiting, but not the work on the cluster.
+
+    Attributes:
+        cluster: The cluster with the plain methods.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Runs that Python starts: one that the caller waits for, and those that threads of this process drive."""
+"""Runs that Python starts: in the foreground (`run`), or in a background thread (`RunHandle`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from typing import Any, cast
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.statuses import RunState
+from poolbench_driver.adhoc.given import of_plain_values
 from poolbench_driver.api.loading import Run
 from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.config import RunConfig
-from poolbench_driver.contract import PRESET
-from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.doctor.finding import check_session
+from poolbench_driver.contract.load import default_preset, load_run_config
 from poolbench_driver.job import Job, Outcome
 from poolbench_driver.loop.progress import Display, JsonDisplay, open_display
 from poolbench_driver.records import RunFolder, RunRecords
@@ -31,43 +29,48 @@ from poolbench_driver.trackers import TRACKERS
 
 #: How long the end of this process waits for each run to record that it was interrupted.
 _STOP_S = 5.0
-#: Time between two looks of what waits: an interruption that another thread gets is noticed then.
+#: Seconds between two checks while waiting, so that an interruption is noticed.
 _LOOK_S = 0.2
 
 
+@of_plain_values
 def run(
-    config: RunConfig | Mapping[str, Any] | Path | str, *, output: Path | str = "runs", display: str = "none",
-    max_failures: int | None = None, track: Sequence[str] = (),
+    config: RunConfig | Mapping[str, Any] | Path | str | None = None, *, output: Path | str = "runs",
+    display: str | None = None, max_failures: int | None = None, track: Sequence[str] = (), **settings: Any,
 ) -> Outcome:  # fmt: skip
-    """Measure a configuration on the cluster, as the command `run` does; the same call continues an interrupted run.
+    """Measure a configuration on the cluster that the commands use, and wait until the run ends.
+
+    The same call continues an interrupted run. Interrupting the call ends the run. To measure in the background, use
+    `Cluster.run`.
 
     Args:
-        config: A configuration, the settings of one (such as `{"preset": "demo", "concepts": ["contrast"]}`), or a
-            YAML file of settings.
-        output: Folder that runs lie in.
+        config: A `RunConfig`, a dictionary of settings, or the path of a YAML file with settings.
+        output: Folder of the runs.
         display: How progress is shown: rich, plain, json or none.
-        max_failures: Failed tasks after which the run stops; None for no limit.
-        track: Trackers that follow the run: mlflow, wandb, trackio, or those of other packages.
+        max_failures: Number of failed tasks after which the run stops; None for no limit.
+        track: Names of trackers that follow the run, such as mlflow.
+        **settings: Settings by name, such as `preset` or `model`. They replace those of `config`.
 
     Returns:
-        The outcome: state, failures, tables by name, the suite's answer, and the run's folder.
+        The state of the run, its failures, its tables by name, the answer of the suite, and its folder.
 
     Raises:
-        PoolbenchError: The configuration cannot be measured, or the cluster is not there.
+        ConfigError: A setting is wrong.
+        PoolbenchError: The cluster cannot measure this configuration.
     """
-    if not isinstance(config, RunConfig):
-        settings = dict(config) if isinstance(config, Mapping) else {}
-        config = load_run_config(None if isinstance(config, Mapping) else Path(config), settings)
-    trackers = tuple(map(TRACKERS.get, track))
-    (job,) = prepare_all([config], open_session())
+    progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
+    (job,) = prepare_all([configured(config, settings)], open_session())
     job = replace(job, trackers=trackers)
-    return job.run(RunFolder.create(Path(output), job.config), open_display(display), max_failures)
+    return job.run(RunFolder.create(Path(output), job.config), progress, max_failures)
 
 
 def configured(config: RunConfig | Mapping[str, Any] | Path | str | None, settings: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration with other settings; one that names no preset begins with that of the command.
+    """Make a configuration from `config` and `settings`, which replace its fields.
 
-    Raise ConfigError with each wrong field.
+    A dictionary without a preset gets the default preset of the command `run`; a YAML file does not.
+
+    Raises:
+        ConfigError: A field is wrong, or settings are given with a complete `RunConfig`.
     """
     if isinstance(config, RunConfig):
         if settings:
@@ -75,34 +78,28 @@ def configured(config: RunConfig | Mapping[str, Any] | Path | str | None, settin
         return config
     if config is not None and not isinstance(config, Mapping):
         return load_run_config(Path(config), dict(settings))
-    return load_run_config(None, {"preset": PRESET, **(config or {}), **settings})
+    overrides = {**(config or {}), **settings}
+    return load_run_config(None, {"preset": default_preset(overrides), **overrides})
 
 
-def new_folder(job: Job, output: Path) -> RunFolder:
-    """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
-    for note in check_session(job.session):
-        print(note, file=sys.stderr, flush=True)
-    return RunFolder.create(output, job.config)
-
-
-#: Runs by folder that threads of this process drive.
+#: Runs that threads of this process drive, by folder.
 _live: dict[Path, RunHandle] = {}
 _starting = threading.Lock()
 
 
 def start(
-    config: RunConfig, session: Session, output: Path, display: str = "plain", max_failures: int | None = None,
+    config: RunConfig, session: Session, output: Path, display: str | None = None, max_failures: int | None = None,
     track: Sequence[str] = (),
 ) -> RunHandle:  # fmt: skip
-    """Plan a run, and start a thread that drives it; a run that this process drives already is returned as it is.
+    """Plan a run and start a thread that drives it. If this process already drives the run, return its handle.
 
-    Raise PoolbenchError where the command would.
+    Raises:
+        PoolbenchError: The cluster cannot measure this configuration.
     """
-    SUITES.get(config.suite).check(config)
     progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
     with _starting:
         (job,) = prepare_all([config], session)
-        folder = new_folder(job, output)
+        folder = RunFolder.create(output, job.config)
         handle = _live.get(folder.path.resolve())
         if handle is None or not handle.running:
             handle = _live[folder.path.resolve()] = RunHandle(
@@ -112,7 +109,7 @@ def start(
 
 
 class _Tee:
-    """Pass the calls of a display on to several."""
+    """A display that passes each call on to several displays."""
 
     def __init__(self, *displays: Display) -> None:
         self._displays = displays
@@ -126,7 +123,7 @@ class _Tee:
 
 
 class _Events(JsonDisplay):
-    """Keep the events of a run."""
+    """A display that collects the events of a run in a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,16 +143,20 @@ class _Events(JsonDisplay):
 
 
 class RunHandle:
-    """A run that a thread of this process drives.
+    """A run that a background thread of this process drives.
 
-    An interrupted cell stops waiting, and the run goes on. It ends by itself, by `cancel`, or with this process: then
-    it is `interrupted` or `died`, its tasks that are in work finish, and the same call continues it.
+    Interrupting a cell that waits does not stop the run. `cancel` stops it. If this process ends first, the state of
+    the run is `interrupted` or `died`. Tasks that services are working on are still finished, and the same call of
+    `Cluster.run` continues the run.
+
+    Attributes:
+        run: The run, which can be read while it is measured.
+        outcome: The state, failures and tables of the run after its end; None before it.
     """
 
     def __init__(self, job: Job, folder: RunFolder, display: Display, max_failures: int | None) -> None:
         self.run = Run(folder.path)
         self.outcome: Outcome | None = None
-        """What the run came to; None before its end."""
         self._session, self._events, self._ended = job.session, _Events(), threading.Event()
         self._error: BaseException | None = None
         both = cast(Display, _Tee(self._events, display))
@@ -179,26 +180,29 @@ class RunHandle:
 
     @property
     def running(self) -> bool:
-        """Return whether the thread works on the run."""
+        """Return whether the thread still drives the run."""
         return not self._ended.is_set()
 
     @property
     def state(self) -> RunState:
-        """Return the state of the run."""
+        """Return the state of the run, such as `starting`, `running` or `done`."""
         state = self.run.state
         if self.running and state not in UNFINISHED:  # that of an earlier attempt
             return RunState.STARTING
         return state or RunState.STOPPED
 
     def wait(self, timeout_s: float | None = None) -> Run:
-        """Wait until the run ends, and return it; an interruption stops waiting, not the run.
+        """Wait until the run ends. Interrupting the call does not stop the run.
 
         Args:
-            timeout_s: Longest time to wait; None for no limit.
+            timeout_s: Longest time to wait in seconds; None for no limit.
+
+        Returns:
+            The finished run. Failed tasks raise no error; `outcome.failures` lists them.
 
         Raises:
-            TimeoutError: The run has not ended in this time.
-            PoolbenchError: What stopped the run. Failed tasks do not: see `outcome.failures`.
+            TimeoutError: The run has not ended within `timeout_s`.
+            PoolbenchError: An error stopped the run.
         """
         ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not self._ended.wait(max(0.0, min(_LOOK_S, ends_s - time.monotonic()))):
@@ -209,7 +213,11 @@ class RunHandle:
         return self.run
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events of the run from its start to its end, as `run --display json` prints them."""
+        """Yield the events of the run from its start, and wait for new ones until it ends.
+
+        Yields:
+            One dictionary per event, as `poolbench-driver run --display json` prints them.
+        """
         place = 0
         while True:
             with self._events.changed:
@@ -222,7 +230,7 @@ class RunHandle:
             place += len(new)
 
     def cancel(self) -> None:
-        """Ask the run to stop, as the command `cancel` does; what is in work is dropped, what is done is kept."""
+        """Ask the run to stop, as the command `cancel` does. Finished tasks are kept, and all others are dropped."""
         while self.running and self.state == RunState.STARTING:  # it would drop the mark of an earlier cancellation
             time.sleep(0.05)
         if self.running:

@@ -1,4 +1,4 @@
-"""What is registered, stored and imported, as rows."""
+"""Lists of registered, stored and imported objects, such as strategies, scorers and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Entries = list[dict[str, Any]]
 
 
 def _row(entry: object, *columns: str) -> dict[str, Any]:
-    """Return attributes of a thing by column, whose name may have spaces; names in a tuple become one text."""
+    """Return attributes of an object by column. A space in a column stands for `_`, and a list becomes one text."""
     values = {name: getattr(entry, name.replace(" ", "_")) for name in columns}
     return {
         name: ",".join(map(str, value)) if isinstance(value, tuple | list) else value for name, value in values.items()
@@ -66,26 +66,20 @@ def _suites(_: Path) -> Entries:
 
 
 def _probing_sets(_: Path) -> Entries:
-    """Return the sets that can be probed here, then ours and those of the public suite that cannot, with sources."""
+    """Return the sets that can be probed here, then the public sets whose data are absent."""
     from poolbench_corpora.probing import PROBING_SETS
 
-    first, catalogue = ("id", "type", "phenomenon", "input"), PROBING_SETS.all()
-    rows = {probing_set.id: _row(probing_set, *first, "fidelity", "source", "licence") for probing_set in catalogue}
-    here = [rows[probing_set.id] for probing_set in catalogue if PROBING_SETS.is_here(probing_set)]
-    ours = [
-        rows[probing_set.id] | {"fidelity": "absent"}
-        for probing_set in catalogue
-        if not PROBING_SETS.is_here(probing_set)
-    ]
+    first = ("id", "type", "phenomenon", "input")
+    here = [_row(probing_set, *first, "fidelity", "source", "licence") for probing_set in PROBING_SETS.all()]
     absent = [
         {**_row(probing_set, *first), "fidelity": "absent", "source": probing_set.source, "licence": ""}
         for probing_set in PROBING_SETS.absent()
     ]
-    return here + ours + absent
+    return here + absent
 
 
 def _stories(_: Path) -> Entries:
-    """Return the sets of stories that are known, whether or not they are here."""
+    """Return all registered sets of stories, with a column that says whether the data are present."""
     from poolbench_corpora.stories import StoryCatalog
 
     return [
@@ -98,7 +92,7 @@ def _stories(_: Path) -> Entries:
 
 
 def _saes(_: Path) -> Entries:
-    """Return the autoencoders that are shipped, and those that were imported; those that cannot be read are noted."""
+    """Return the shipped and the imported autoencoders. Print a note for each one that cannot be read."""
     from poolbench.errors import InputError
     from poolbench_driver.imports.saes import known_places, read_all
 
@@ -113,10 +107,10 @@ def _saes(_: Path) -> Entries:
 
 
 def _scorers(_: Path) -> Entries:
-    from poolbench.storage.scorers import defaults, named_scorers
+    from poolbench.storage.scorers import ScorerRecords, defaults
     from poolbench_driver.cluster.session import open_artifacts
 
-    scorers = named_scorers(open_artifacts().store)
+    scorers = ScorerRecords(open_artifacts().store).scorers()
     default = defaults(scorers)
     return [
         {
@@ -157,7 +151,7 @@ def _activations(_: Path) -> Entries:
 
 
 def _runs(output: Path) -> Entries:
-    """Return the runs of the folder and of the object store; those of the folder alone without a store."""
+    """Return the runs of the folder and of the object store. Without a store, return the runs of the folder."""
     from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.records import RunRecords, Runs
 
@@ -172,7 +166,7 @@ def _runs(output: Path) -> Entries:
 
 
 def _measured(run: Run, records: RunRecords | None) -> dict[str, str]:
-    """Return model and first concepts of a run; nothing where its configuration cannot be read."""
+    """Return the model and the first concepts of a run, or {} if its configuration cannot be read."""
     try:
         config = run.folder.config() if run.folder else records.config(run.id) if records else None
     except PoolbenchError:
@@ -200,22 +194,26 @@ KINDS: dict[str, Callable[[Path], Entries]] = {
 
 
 def listed_entries(kind: str, output: Path) -> Entries:
-    """Return what there is of a kind. Raise UnknownNameError for another kind."""
+    """Return the objects of a kind, one dictionary per object. Raise UnknownNameError for an unknown kind."""
     if kind not in KINDS:
         raise UnknownNameError("kind", kind, KINDS)
     return KINDS[kind](output)
 
 
 def ls(kind: str, output: Path | str = "runs") -> Rows:
-    """Return what there is of a kind, as the command `ls` lists it.
+    """List the objects of a kind, as the command `ls` does.
 
     Args:
         kind: strategies, concepts, models, scorers, directions, activations, runs, suites, probing-sets, stories or
             saes.
-        output: Folder that runs lie in.
+        output: Folder of the runs, which only the kind runs reads.
 
-    Raise UnknownNameError for another kind, and ConfigError where the kind is in the object store of a cluster that
-    nothing names.
+    Returns:
+        One row per object.
+
+    Raises:
+        UnknownNameError: The kind is unknown.
+        ConfigError: The kind is stored in the object store of a cluster, and no cluster is configured.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""A run as Python reads it, two runs beside each other, and the ranks over several."""
+"""A run as a Python object, the comparison of two runs, and ranks over several runs."""
 
 from __future__ import annotations
 
@@ -23,41 +23,55 @@ if TYPE_CHECKING:
 
 
 def load(run: Path | str = "latest", *, output: Path | str = "runs") -> Run:
-    """Return a run; one of another machine is fetched from the object store first.
+    """Load a run. A run of another machine is first copied from the object store.
 
     Args:
-        run: Its folder, its id, `latest`, or `<store>/runs/<id>` with the URI of an object store.
-        output: Folder that runs lie in.
+        run: Folder or id of the run, `latest`, or `<store>/runs/<id>` with the URI of an object store.
+        output: Folder of the runs.
+
+    Returns:
+        The run, whose tables are read when they are used.
 
     Raises:
         NotFoundError: No run has this name.
-        ConfigError: Another version of PoolBench wrote it.
+        ConfigError: Another version of PoolBench wrote the run.
     """
-    return Run(find_run(Path(output), str(run)).path)
+    folder = find_run(Path(output), str(run))
+    return Run(folder.path, folder.id)
 
 
 class Run(RunFolder):
-    """A run: its figures, its page in parts, the texts behind its figures, its directions, and other runs beside it.
+    """A run: its figures, the parts of its report, the texts behind its figures, and its directions.
 
-    What a run has not written yet raises NotFoundError, a damaged table IntegrityError, and one of another version of
-    PoolBench ConfigError.
+    Properties and methods raise these errors:
+
+    - NotFoundError: The run has not written the table yet.
+    - IntegrityError: The table is damaged.
+    - ConfigError: Another version of PoolBench wrote the run.
     """
 
     _page: tuple[int, Page] | None = None
 
     @property
     def state(self) -> RunState | None:
-        """Return the state; None before the run has one."""
+        """Return the state of the run, or None if it has not recorded a state yet."""
         state = self.read_state().get("state")
         return None if state is None else RunState(state)
 
     @property
     def results(self) -> Rows:
-        """Return the result rows: one figure per row, null with status and reason where it cannot be computed."""
+        """Return one row per figure. A figure that cannot be computed is null and has a status and a reason."""
         return self.table("results")
 
     def table(self, name: str) -> Rows:
-        """Return a table by name. Raise NotFoundError with the names that there are."""
+        """Return a table of the run.
+
+        Args:
+            name: Name of the table, such as `results`, `curves` or `failures`.
+
+        Raises:
+            NotFoundError: The run has no such table; the message lists the tables that it has.
+        """
         if name not in self.tables:
             names = ", ".join(self.tables) or "none: the same `poolbench-driver run` command writes them at its end"
             raise NotFoundError(
@@ -67,7 +81,7 @@ class Run(RunFolder):
 
     @property
     def page(self) -> Page:
-        """Return what the suite says about the run, as data."""
+        """Return the report of the run as data: answer, board, pictures and parts."""
         from poolbench_driver.report import page_of
 
         self.table("results")
@@ -79,35 +93,55 @@ class Run(RunFolder):
 
     @property
     def answer(self) -> View:
-        """Return the answer of the run (`text`), with what limits it."""
+        """Return the answer of the run. Its headline is `answer.text`, and its part lists the limits of the answer."""
         from poolbench_driver.contract.page import Items
 
         return View([part_of(Items([problem.text for problem in self.page.problems]))], self.page.answer)
 
     @property
     def board(self) -> Board:
-        """Return the board: what is compared, the best first."""
+        """Return the board: one row per entrant, for example a pooling strategy, the best first."""
         return Board(self.page.board)
 
     @property
     def picture(self) -> Chart | None:
-        """Return the picture of the first screen; None where the suite draws none."""
+        """Return the main picture of the report, or None if the suite draws no picture."""
         return None if self.page.picture is None else Chart(self.page.picture)
 
     def passages(self, *, from_store: bool = False, **values: Any) -> Rows:
-        """Return the probes' scores of passages with the texts, such as `passages(concept="contrast", split="test")`.
+        """Return the probe scores of passages with their texts.
+
+        Example: `passages(concept="contrast", split="test")`.
 
         Args:
-            from_store: Read texts that the run did not keep (`evidence`) from the object store; this takes seconds.
-            values: Values of columns, as `Rows.where` takes them.
+            from_store: Read texts that the run did not keep (setting `evidence`) from the object store. This takes
+                seconds.
+            **values: One value per column, as in `Rows.where`.
 
         Returns:
-            The table `passage_scores` and `text`: null for texts that are not at hand, and of sensitive concepts.
+            The table `passage_scores` with the column `text`. The text is null if it is not available, or if the
+            concept is sensitive.
+
+        Raises:
+            UnknownNameError: A column does not exist, or no row has the value.
         """
         return self._with_texts("passage_scores", "passage_id", values, from_store)
 
     def texts(self, *, from_store: bool = False, **values: Any) -> Rows:
-        """Return the scores of steered and unsteered texts (`text_scores`), with `prompt` and `text`. As `passages`."""
+        """Return the scores of steered and unsteered texts, with the texts and their prompts.
+
+        Args:
+            from_store: Read texts that the run did not keep (setting `evidence`) from the object store. This takes
+                seconds.
+            **values: One value per column, as in `Rows.where`.
+
+        Returns:
+            The table `text_scores` with the columns `prompt` and `text`. They are null if the text is not available, or
+            if the concept is sensitive.
+
+        Raises:
+            UnknownNameError: A column does not exist, or no row has the value.
+        """
         return self._with_texts("text_scores", "text_id", values, from_store)
 
     def _with_texts(self, name: str, id_column: str, values: dict[str, Any], from_store: bool) -> Rows:
@@ -130,7 +164,7 @@ class Run(RunFolder):
         return Rows(table)
 
     def _stored(self, keys: set[tuple[TextGroup, str]]) -> dict[Any, Row]:
-        """Return texts of the object store by group and id."""
+        """Read texts from the object store. Return their rows by group and id."""
         from poolbench_driver.cluster.session import open_session
         from poolbench_driver.evidence import store_reader
         from poolbench_driver.job import prepare
@@ -145,9 +179,13 @@ class Run(RunFolder):
         }
 
     def behind(self, cell_id: str) -> View:
-        """Return what stands behind a figure of `results`: its row, the tests of its entrant, and measured texts.
+        """Show the evidence for a figure: its result row, the tests of its entrant, and the texts that were measured.
 
-        Raise NotFoundError if no figure has this `cell_id`.
+        Args:
+            cell_id: The column `cell_id` of a row of `results`.
+
+        Raises:
+            NotFoundError: No figure has this `cell_id`.
         """
         from poolbench_driver.evidence import evidence_of
 
@@ -156,9 +194,18 @@ class Run(RunFolder):
     def direction(
         self, concept: str, strategy: str | None = None, layer: int | None = None, construction: str | None = None
     ) -> Vector:
-        """Return the best direction of a concept as a steering vector with its card, for `Cluster.steer`.
+        """Return a direction of the run as a steering vector with its card, for `Cluster.steer`.
 
-        As `vector_of_run`. Raise ConfigError if the object store of the cluster is not known here.
+        Args:
+            concept: The concept.
+            strategy: Id of the pooling strategy; by default the one of the best direction.
+            layer: Layer of the direction; by default the one of the best direction.
+            construction: Construction of the direction, such as C1; by default the one that the run steered along.
+
+        Raises:
+            RestrictedError: The concept is sensitive, or the direction was made with passages of a sensitive concept.
+            ConfigError: The object store of the cluster is not configured here.
+            NotFoundError: The run has no such direction.
         """
         from poolbench_driver.cluster.session import open_artifacts
         from poolbench_driver.vectors.of_run import vector_of_run
@@ -166,7 +213,17 @@ class Run(RunFolder):
         return vector_of_run(self, open_artifacts(), concept, strategy, layer, construction)
 
     def compare(self, other: RunFolder | Path | str, **options: Any) -> Comparison:
-        """Return what changed from this run to another, a run or what `load` takes; options are those of `compare`."""
+        """Compare this run with another one; differences are the other run minus this run.
+
+        Args:
+            other: A run, its folder, or its id.
+            **options: `across` (properties in which paired cells may differ: model, data, versions), `metrics` (to
+                compare; by default all) and `seed` (of the bootstrap).
+
+        Raises:
+            UnknownNameError: Neither run has one of the metrics.
+            ConfigError: The runs cannot be compared, or they have no cell in common.
+        """
         return compare(self, _folder(other, self.path.parent), **options)
 
     def __repr__(self) -> str:
@@ -180,7 +237,7 @@ class Run(RunFolder):
 
 
 def _group_of(row: Row) -> TextGroup | None:
-    """Return the group of the text of a row of scores; None where it is of a sensitive concept."""
+    """Return the group of the text that a row of scores belongs to, or None if the concept is sensitive."""
     from poolbench.concepts import CONCEPTS
     from poolbench.contracts.wire import UNSTEERED
     from poolbench_driver.contract.evidence import TextGroup
@@ -197,7 +254,13 @@ def _folder(run: RunFolder | Path | str, output: Path | str) -> RunFolder:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """What changed from the first of two runs to the second, paired by cell, with intervals over concepts."""
+    """The changes from a first run to a second run, paired by cell, with intervals over concepts.
+
+    Attributes:
+        first: The first run.
+        second: The second run.
+        changes: Counts of changed cells, mean differences by metric and strategy, and changes of mean ranks.
+    """
 
     first: RunFolder
     second: RunFolder
@@ -205,13 +268,13 @@ class Comparison(Shown):
 
     @property
     def sentence(self) -> str:
-        """Return in one sentence how many cells changed."""
+        """Return one sentence that says how many cells changed."""
         from poolbench_driver.comparison import as_sentence
 
         return as_sentence(self.changes, self.first.id, self.second.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ids and changes, as `compare --json` prints them."""
+        """Return the ids of the runs and the changes, as `poolbench-driver compare --json` prints them."""
         return {"first": self.first.id, "second": self.second.id, **asdict(self.changes)}
 
     def __str__(self) -> str:
@@ -230,16 +293,18 @@ def compare(
     first: RunFolder, second: RunFolder, *, across: Iterable[str] = (), metrics: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Comparison:  # fmt: skip
-    """Return what changed between two runs; differences are second minus first.
+    """Compare two runs; differences are the second run minus the first.
 
     Args:
-        across: What may differ between cells that are paired: `model`, `data`, `versions`.
-        metrics: Only these.
-        seed: Of the resamples.
+        first: The first run.
+        second: The second run.
+        across: Properties in which two paired cells may differ: `model`, `data` or `versions`.
+        metrics: Metrics to compare; by default all.
+        seed: Seed of the bootstrap.
 
     Raises:
-        UnknownNameError: Neither run has a metric, or `across` has another name.
-        ConfigError: The runs cannot be compared, or have no cell in common.
+        UnknownNameError: Neither run has one of the metrics, or `across` has an unknown name.
+        ConfigError: The runs cannot be compared, or they have no cell in common.
     """
     from poolbench_driver.comparison import compare_runs, read_results
 
@@ -254,7 +319,11 @@ def compare(
 
 @dataclass(frozen=True, repr=False)
 class Ranks(Shown):
-    """Ranks over runs on one metric (`view.standings`): overall, by family, concept family and model."""
+    """Ranks of the entrants over one or more runs, on one metric.
+
+    Attributes:
+        view: The ranks over all cells (`view.standings`), and by strategy family, concept family and model.
+    """
 
     view: RanksView
 
@@ -265,22 +334,27 @@ class Ranks(Shown):
 
 
 def ranks(*runs: RunFolder | Path | str, metric: str | None = None, output: Path | str = "runs") -> Ranks:
-    """Return the ranks of the entrants over one or more runs of one budget and corpus, for example of several models.
+    """Rank the entrants over one or more runs, for example of several models. Budget and corpus must be the same.
 
     Args:
-        runs: Runs, or what `load` takes; by default the latest.
-        metric: A ranked metric; by default what the suite shows first.
-        output: Folder that runs lie in.
+        *runs: Runs, or their folders or ids; by default the latest run.
+        metric: Metric to rank by; by default the main metric of the suite.
+        output: Folder of the runs.
+
+    Returns:
+        The ranks over all cells, and by strategy family, concept family and model.
 
     Raises:
-        UnknownNameError: The runs are not ranked on the metric.
+        UnknownNameError: The runs have no ranks on this metric.
         ConfigError: The runs cannot be ranked together, or no concept has two entrants with a value.
     """
     from poolbench_driver.comparison import join_rows, read_results
     from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
+    from poolbench_driver.records import without_copies
 
-    rows = join_rows([read_results(_folder(run, output)) for run in runs or ("latest",)])
+    folders = without_copies(_folder(run, output) for run in runs or ("latest",))
+    rows = join_rows([read_results(folder) for folder in folders])
     metric = metric or SUITES.get(rows[0]["suite"]).board.primary
     if metric not in (metrics := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, metrics)

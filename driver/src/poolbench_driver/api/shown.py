@@ -1,4 +1,4 @@
-"""Tables, pictures and parts of a page: notebooks draw them as static HTML, and `print` writes them as Markdown."""
+"""Tables, pictures and parts of a page. Notebooks draw them as static HTML, and `print` writes them as Markdown."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_ROWS, _MOST_CHARACTERS = 20, 100
 
 
 class Shown:
-    """What a notebook draws, for light and dark and without scripts, and `print` writes."""
+    """Base class of objects that a notebook draws as static HTML (light or dark) and `print` writes as Markdown."""
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
-        """Return what is drawn: parts of a page, and the answer above them."""
+        """Return the parts of a page to draw, and the answer above them or None."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
@@ -45,7 +45,7 @@ class Shown:
 
 
 def part_of(*blocks: Block, heading: str = "", note: str = "") -> Part:
-    """Return blocks as a part of a page."""
+    """Make a part of a page from blocks."""
     from poolbench_driver.contract.page import Part
 
     return Part("part", heading, blocks, note=note)
@@ -53,14 +53,19 @@ def part_of(*blocks: Block, heading: str = "", note: str = "") -> Part:
 
 @dataclass(frozen=True, repr=False)
 class View(Shown):
-    """Parts of a page, and the answer above them if there is one."""
+    """Parts of a page, and the answer above them.
+
+    Attributes:
+        parts: The parts of the page, with their headings and blocks.
+        answer: The answer above the parts, or None.
+    """
 
     parts: Sequence[Part]
     answer: Answer | None = None
 
     @property
     def text(self) -> str:
-        """Return the headline of the answer."""
+        """Return the headline of the answer, or an empty text if there is no answer."""
         return "" if self.answer is None else self.answer.text
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
@@ -68,42 +73,64 @@ class View(Shown):
 
 
 class Rows(Shown):
-    """Rows of a table, for Arrow (`arrow`), pandas, polars, and all that reads Arrow's C stream, such as DuckDB."""
+    """A table that pandas, polars and all readers of Arrow's C stream, such as DuckDB, can take.
+
+    Iterating yields one dictionary per row.
+
+    Attributes:
+        arrow: The table as a `pyarrow.Table`.
+    """
 
     def __init__(self, arrow: pa.Table) -> None:
         self.arrow = arrow
 
     @property
     def columns(self) -> list[str]:
-        """Return the names of the columns."""
+        """Return the names of the columns, in order."""
         return list(self.arrow.column_names)
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame`. Raise ConfigError if pandas is not installed."""
+        """Convert the table to a `pandas.DataFrame`. Raise ConfigError if pandas is not installed."""
         _optional("pandas")
         return self.arrow.to_pandas()
 
     def to_polars(self) -> Any:
-        """Return a `polars.DataFrame`. Raise ConfigError if polars is not installed."""
+        """Convert the table to a `polars.DataFrame`. Raise ConfigError if polars is not installed."""
         return _optional("polars").from_arrow(self.arrow)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Return one dictionary per row."""
+        """Convert the table to a list of one dictionary per row."""
         return list(self.arrow.to_pylist())
 
     def where(self, **values: Any) -> Rows:
-        """Return the rows with some values, such as `where(concept="contrast", layer=3)`.
+        """Select the rows in which columns have the given values, such as `where(concept="contrast", layer=3)`.
 
-        Raise UnknownNameError for a column that does not exist, or a value that no row has in it.
+        Args:
+            **values: One value per column; None selects the rows in which the column is null.
+
+        Returns:
+            The selected rows, of which there is at least one.
+
+        Raises:
+            UnknownNameError: A column does not exist, or no row has the value.
+            InputError: A value is a list or another collection.
         """
+        import pyarrow as pa
         import pyarrow.compute as pc
 
+        from poolbench_driver.adhoc.given import plain
+
         table = self.arrow
-        for name, value in values.items():
+        for name, value in plain(values).items():
             if name not in self.columns:
                 raise UnknownNameError("column", name, self.columns)
             column = table[name]
-            table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+            if not (value is None or isinstance(value, str | int | float)):
+                raise InputError(f"{name} is a {type(value).__name__}; give one value")
+            try:
+                table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+            except pa.ArrowException:  # a text beside numbers, or a number beside texts
+                table = table.slice(0, 0)
             if not len(table):
                 raise UnknownNameError(name, str(value), map(str, column.unique().to_pylist()))
         return Rows(table)
@@ -136,7 +163,7 @@ def _cell_text(value: Any) -> str:
 
 
 def _optional(package: str) -> Any:
-    """Return a package that nothing else needs. Raise ConfigError if it is not installed."""
+    """Import an optional package. Raise ConfigError if it is not installed."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
@@ -146,7 +173,14 @@ def _optional(package: str) -> Any:
 
 
 class Board(Rows):
-    """A board: what is compared, the best first. It has the numbers of the page, and its words where there are none."""
+    """The board of a run: one row per entrant (for example a pooling strategy), the best first.
+
+    A column of figures holds numbers, and a column of texts holds texts. A figure with an interval has two further
+    columns, whose names end with `low` and `high`.
+
+    Attributes:
+        table: The board as a block of the page.
+    """
 
     def __init__(self, table: Table) -> None:
         import pyarrow as pa
@@ -168,14 +202,25 @@ class Board(Rows):
 
 @dataclass(frozen=True, repr=False)
 class Chart(Shown):
-    """A picture: `picture.spec` is its Vega-Lite specification, with its data."""
+    """A picture of a run.
+
+    Attributes:
+        picture: The picture as a block of the page; `picture.spec` is its Vega-Lite specification with the data.
+    """
 
     picture: Picture
 
     def save(self, path: Path | str) -> Path:
-        """Write the picture as `.svg`, `.pdf` or `.png`, by the ending of the path, which is returned.
+        """Write the picture to a file.
 
-        Raise InputError for another ending, or a place that cannot be written.
+        Args:
+            path: File to write. Its ending selects the format: `.svg`, `.pdf` or `.png`.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            InputError: The path has another ending, or the file cannot be written.
         """
         from poolbench_driver.contract.vega import FORMATS, rendered
 

@@ -1,9 +1,9 @@
-"""Prompts continued under steering vectors: what is sent to the steerer, and the texts as they come."""
+"""Prompts continued under steering: the requests to the steerer, and the texts that it generates."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isfinite
@@ -11,9 +11,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from poolbench.errors import InputError, unknown_name_message
+from poolbench.errors import InputError
+from poolbench_driver.adhoc.given import listed
 from poolbench_driver.api.answers import Direction
 from poolbench_driver.api.shown import Rows, Shown, part_of
+from poolbench_driver.vectors.units import field_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,58 +27,67 @@ if TYPE_CHECKING:
     #: A file that `vectors import` reads, a vector of a run, a direction, or numbers [width].
     AnyVector = Path | str | Vector | Direction | np.ndarray | Sequence[float]
 
-#: Units of strengths, and the field of an edit that has one.
-UNITS = {"absolute": "alpha", "residual_norm": "strength"}
 LOADING = "waiting for the steerer; a model that is not loaded yet takes a while"
 _VERB = "v1/completions"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text that is being generated; the last one of a text has the reason of its end, and the receipt."""
+    """A piece of a text that is being generated. The last piece of a text has a finish reason and a receipt."""
 
     prompt: int  # place of the prompt, from 0
-    text: str
-    strength: float | None = None
-    finish_reason: str | None = None
-    receipt: dict[str, Any] | None = None
-    reading: dict[str, Any] | None = None  # the projections of these tokens on the direction that is read along
+    text: str  # the new characters
+    strength: float | None = None  # None without a direction
+    finish_reason: str | None = None  # stop or length; None before the end of the text
+    receipt: dict[str, Any] | None = None  # the edits and the number of positions that were changed
+    reading: dict[str, Any] | None = None  # scores of these tokens along the direction of `read`
 
     @classmethod
     def of(cls, choice: dict[str, Any], strength: float | None = None) -> Piece:
-        """Return a choice of a completion, or of a chunk of one."""
+        """Convert an answer of the steerer.
+
+        Args:
+            choice: An entry of `choices` of a completion, or of a chunk of a streamed completion.
+            strength: Strength at which the text is steered.
+        """
         last = choice["finish_reason"], choice.get("steering_receipt")
         return cls(choice["index"], choice["text"], strength, *last, choice.get("reading"))
 
 
 @dataclass(frozen=True)
 class Steering:
-    """Along what texts are steered."""
+    """A direction to steer along."""
 
-    at: Callable[[float], dict[str, Any]]  # the field `steering` of a request at a strength
-    facts: dict[str, Any]  # what identifies the direction to a reader
-    notes: Sequence[str] = ()  # which one it is, and strengths beyond those at which the texts of its run were fluent
+    at: Callable[[float], dict[str, Any]]  # from a strength to the field `steering` of a request
+    facts: dict[str, Any]  # identifies the direction, for readers
+    notes: Sequence[str] = ()  # names the direction, and warns of strengths at which texts are not fluent
 
 
 class SteeredTexts(Shown):
-    """Texts that continue prompts, each with its receipt. Iterating yields pieces while they are generated.
+    """Texts that continue prompts, each with its receipt.
 
-    What needs whole texts waits for the rest of them.
+    Iterating yields pieces while the texts are generated. Properties and methods that need complete texts wait for
+    them.
+
+    Attributes:
+        prompts: The prompts.
+        strengths: The strengths of the texts of each prompt; None stands for texts without a direction.
+        direction: Identifies the direction: run, concept, strategy and layer, or autoencoder and features. None for
+            unsteered texts.
+        notes: Sentences that name the direction, and warn of strengths at which the texts of its run were not fluent.
+        facts: Model, seed and token counts; empty for streamed texts.
     """
 
     def __init__(
         self, services: Services, body: dict[str, Any], along: Steering | None, strengths: Sequence[float | None], *,
         stream: bool,
     ) -> None:  # fmt: skip
-        """Take a request (`body`, without steering) at each strength; the unsteered texts are those at 0."""
+        """Send a request (`body`, without its field `steering`) at each strength. Strength 0 is unsteered."""
         self.prompts: list[str] = body["prompt"]
         self.strengths = strengths
         self.direction = along and along.facts
-        """What identifies the direction: run, concept, strategy and layer, or autoencoder and features."""
         self.notes = along.notes if along else ()
-        """Which direction it is, and strengths beyond those at which the texts of its run were fluent."""
         self.facts: dict[str, Any] = {}
-        """Model, seed and usage; empty of texts that were streamed."""
         bodies = [body | ({"steering": along.at(size)} if along and size else {}) for size in strengths]
         self._pieces = self._streamed(services, bodies[0]) if stream else self._whole(services, bodies)
         self._texts: dict[tuple[int, float | None], dict[str, Any]] = {}
@@ -102,13 +113,22 @@ class SteeredTexts(Shown):
                 row["reading"] = {**piece.reading, "scores": scores + piece.reading["scores"]}
             yield piece
 
+    def __getstate__(self) -> dict[str, Any]:
+        self.to_pylist()  # a copy has the whole texts, and no connection
+        return {**vars(self), "_pieces": iter(())}
+
     async def __aiter__(self) -> AsyncIterator[Piece]:
         pieces = iter(self)
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             yield piece
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Return one dictionary per text: strength if there is one, prompt, text, finish_reason, receipt, reading."""
+        """Wait for all texts.
+
+        Returns:
+            One dictionary per text: `strength` (if steered along a direction), `prompt`, `text`, `finish_reason`,
+            `receipt`, and `reading` (if a direction was read).
+        """
         for _ in self:
             pass
         return [
@@ -119,18 +139,18 @@ class SteeredTexts(Shown):
 
     @property
     def texts(self) -> list[str]:
-        """Return the texts alone."""
+        """Return the generated texts without their prompts, in the order of `to_pylist`."""
         return [row["text"] for row in self.to_pylist()]
 
     @property
     def rows(self) -> Rows:
-        """Return the texts with their receipts as a table."""
+        """Return a table with one row per text, as in `to_pylist`."""
         import pyarrow as pa
 
         return Rows(pa.Table.from_pylist(self.to_pylist()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, as `steer --json` prints it."""
+        """Return the facts, the direction and the texts, as `poolbench-driver steer --json` prints them."""
         texts = self.to_pylist()
         return {**self.facts, **({} if self.direction is None else {"direction": self.direction}), "texts": texts}
 
@@ -151,7 +171,7 @@ class SteeredTexts(Shown):
 
 
 def _caption(row: dict[str, Any]) -> str:
-    """Return the strength of a text, how many positions were changed, and the mean score of what is read along."""
+    """Describe a text: its strength, the number of changed positions, and the mean score along the direction read."""
     strength, receipt = row.get("strength"), row["receipt"]
     facts = [f"strength {strength:g}" if strength else "unsteered" if strength == 0 or receipt is None else "steered"]
     if receipt is not None:
@@ -162,35 +182,31 @@ def _caption(row: dict[str, Any]) -> str:
 
 
 def strengths_of(strength: float | Sequence[float] | None) -> list[float]:
-    """Return strengths without 0: the unsteered text is shown beside several anyway. Raise InputError for none."""
+    """Return the strengths other than 0, whose text is always generated. Raise InputError if none remains."""
     if strength is None:
         raise InputError("a direction needs a strength, in residual norms of the layer: .2, or several such as .1, .2")
-    strengths = [float(size) for size in (strength if isinstance(strength, Iterable) else [strength]) if size]
-    if not strengths or not all(map(isfinite, strengths)):
+    sizes = [strength] if isinstance(strength, int | float) else listed(strength, "strength")
+    if not all(isinstance(size, int | float) and isfinite(size) for size in sizes) or not any(sizes):
         raise InputError(f"strength {strength!r}: give a number other than 0, or several")
+    strengths = [float(size) for size in sizes if size]
+    if len(set(strengths)) < len(strengths):
+        raise InputError(f"strength {strength!r}: one of them stands twice")
     return strengths
 
 
-def field_of(unit: str) -> str:
-    """Return the field of an edit that has a strength in this unit. Raise InputError for another unit."""
-    if unit not in UNITS:
-        raise InputError(unknown_name_message("unit", unit, UNITS))
-    return UNITS[unit]
-
-
 def vectors_of(vector: AnyVector, layer: int | None, model: str) -> dict[int, list[float]]:
-    """Return a vector by layer as JSON has it.
+    """Return the numbers of a vector by layer.
 
     Args:
-        vector: A file or a vector that says it is for another model is refused.
-        layer: The layer of a vector that names none; of another, the one to take.
+        vector: A vector file, a vector of a run, a direction, or numbers [width].
+        layer: Layer of a vector that names no layer; for a vector with several layers, the layer to use.
+        model: Model that is steered.
 
     Raises:
-        InputError: A file cannot be read, no layer is named, or the vector is for another model.
-        RestrictedError: The vector is of a sensitive concept.
+        InputError: The file cannot be read, the layer is missing, or the vector belongs to another model.
+        RestrictedError: The vector belongs to a sensitive concept.
     """
-    import numpy as np
-
+    from poolbench_driver.adhoc.arrays import checked_array
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.exporting import refuse_restricted_vector
     from poolbench_driver.vectors.importing import read_for_model, reference_of, require_model_of
@@ -203,34 +219,39 @@ def vectors_of(vector: AnyVector, layer: int | None, model: str) -> dict[int, li
         vectors = dict(vector.at(layer).vectors)
     else:
         layer = vector.layer if layer is None and isinstance(vector, Direction) else layer
-        numbers = np.asarray(vector, np.float64)
-        if layer is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
+        numbers = checked_array(vector, "the vector", 1).astype("float64")
+        if layer is None or not all(map(isfinite, numbers)):
             raise InputError(f"a vector is finite numbers [width] at a layer, got shape {numbers.shape}, layer {layer}")
         vectors = {layer: numbers}
     return {number: numbers.tolist() for number, numbers in vectors.items()}
 
 
-def edits_along(vector: AnyVector, layer: int | None, strength: float, unit: str, model: str) -> list[dict[str, Any]]:
-    """Return an edit for each layer of a vector, or for one layer. Raise as `vectors_of`."""
-    return [
-        {"vector": numbers, "layer": number, field_of(unit): strength, "operation": "add"}
+def opened(vector: AnyVector | None) -> AnyVector | None:
+    """Read a vector file that contains a card. Return all other vectors unchanged."""
+    from poolbench_driver.vectors.importing import read_with_card
+
+    return (read_with_card(Path(vector)) or vector) if isinstance(vector, Path | str) else vector
+
+
+def along_vector(
+    vector: AnyVector, layer: int | None, unit: str, positions: str | int, model: str, strengths: Sequence[float] = ()
+) -> Steering:
+    """Return the steering along a vector, or along one of its layers. Raise the errors of `vectors_of`."""
+    size, card = field_of(unit), getattr(vector, "card", None)
+    edits = [
+        {"vector": numbers, "layer": number, "operation": "add"}
         for number, numbers in vectors_of(vector, layer, model).items()
     ]
-
-
-def along_vector(vector: AnyVector, layer: int | None, unit: str | None, positions: str | int, model: str) -> Steering:
-    """Return how to steer along a vector; without a unit in that of its card, or else in residual norms."""
-    card = getattr(vector, "card", None)
-    unit = unit or (card.apply.alpha_unit if card else "residual_norm")
-    edits, size = edits_along(vector, layer, 1.0, unit, model), field_of(unit)
     facts = {"layers": [edit["layer"] for edit in edits]} | ({"vector": card.name} if card else {})
-    return Steering(lambda by: {"edits": [edit | {size: by} for edit in edits], "positions": positions}, facts)
+    warning = card.strength.warning(strengths) if card and card.apply.alpha_unit == unit else None
+    notes = [warning] if warning else []
+    return Steering(lambda by: {"edits": [edit | {size: by} for edit in edits], "positions": positions}, facts, notes)
 
 
 def along_concept(
     services: Services, model: str, names: dict[str, Any], positions: str | int, strengths: Sequence[float]
 ) -> Steering:
-    """Return how to steer by the direction of a run that `names` mean: concept, strategy, layer and run."""
+    """Return the steering along a direction of a run. `names` has the keys concept, strategy, layer and run."""
     from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
     from poolbench.storage.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts
@@ -249,12 +270,12 @@ def along_concept(
 
 def along_features(
     model: str, sae: str, subject: str | None, features: Sequence[int] | None, layer: int | None, run: str | None,
-    positions: str | int,
+    output: Path, positions: str | int,
 ) -> Steering:  # fmt: skip
-    """Return how to steer by features of an autoencoder.
+    """Return the steering along features of an autoencoder.
 
-    The direction is the sum of their decoder rows, of unit norm: for a subject weighed by the difference of their means
-    between its high and low stories (C5, on these stories), else each once.
+    The direction is the sum of the decoder rows of the features, scaled to unit norm. With a `subject`, each row is
+    weighted by the difference of the feature's means between the high and the low stories of the subject (C5).
     """
     import numpy as np
 
@@ -277,7 +298,7 @@ def along_features(
         raise InputError(f"{path}: its configuration names no layer; give one")
     made_by, weights = None, dict.fromkeys(features or (), 1.0)
     if subject is not None:
-        made_by, weights = weights_of_subject(Path("runs"), run, name, autoencoder.id, model, subject)
+        made_by, weights = weights_of_subject(output, run, name, autoencoder.id, model, subject)
     elif not 0 < len(weights) == len(features or ()) or not weights.keys() <= set(range(autoencoder.num_features)):
         raise InputError(f"features {features}: give numbers from 0 to {autoencoder.num_features - 1}, each once")
     numbers, sizes = np.array(list(weights)), np.array(list(weights.values()))

@@ -1,5 +1,6 @@
 """The command line: one module per purpose; errors become one line and an exit code."""
 
+import io
 import logging
 import os
 import sys
@@ -50,7 +51,7 @@ EXTRAS = {
     **dict.fromkeys(("celery", "kombu", "minio", "redis", "urllib3"), "queue"),
     **dict.fromkeys(("scipy", "sklearn", "threadpoolctl", "vl_convert"), "statistics"),
     **dict.fromkeys(("starlette", "uvicorn"), "console"),
-    **dict.fromkeys(("datasets", "httpx2", "huggingface_hub"), "hub"),
+    **dict.fromkeys(("httpx2", "huggingface_hub"), "hub"),
     **dict.fromkeys(("gguf", "peft", "tokenizers", "transformers"), "models"),
     "torch": "torch",
 }
@@ -117,6 +118,7 @@ def command_line(name: str | None = None) -> Any:
 
 def main() -> None:
     """Run the command line; exit with 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
+    _open_outputs()
     try:
         refuse_unknown()
         if as_json():
@@ -144,6 +146,16 @@ def main() -> None:
     if code == Exit.INTERRUPTED:  # typer turns Ctrl-C into this code
         print("interrupted; the same command continues where this one stopped", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_outputs() -> None:
+    """Let every text be written: what an encoding lacks as its escape, and nothing where an output is closed."""
+    for name in ("stdout", "stderr"):
+        output = getattr(sys, name)
+        if output is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it stays open
+        elif isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
 
 
 def _is_usage(error: PoolbenchError) -> bool:

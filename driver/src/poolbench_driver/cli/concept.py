@@ -27,7 +27,6 @@ File = Annotated[
 Pairs = Annotated[str | None, typer.Option(help="The same with columns `positive` and `negative`.")]
 Text = Annotated[str | None, typer.Option(help="What makes a passage positive.")]
 Neighbours = Annotated[str | None, typer.Option(help="For D3: the distant concept, then the close one.")]
-Rewriter = Annotated[str | None, typer.Option(help="Make each negative from its positive: hedging, contrast, ...")]
 SeedWords = Annotated[str | None, typer.Option(help="Comma-separated words that no negative should contain.")]
 Sensitive = Annotated[bool | None, typer.Option("--sensitive", help="Restrict passages, vectors and texts.")]
 Licence = Annotated[str | None, typer.Option(help="Licence of texts that name none.")]
@@ -75,7 +74,6 @@ def _with_texts(finish: Callable[[Made], int], verb: str) -> Callable[..., int]:
         pairs: Pairs = None,
         definition: Text = None,
         neighbours: Neighbours = None,
-        rewriter: Rewriter = None,
         seed_words: SeedWords = None,
         sensitive: Sensitive = None,
         licence: Licence = None,

@@ -1,4 +1,4 @@
-"""corpus: build, validate, import and export passages."""
+"""corpus: validate, import and export passages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,42 +8,11 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench_driver.cli.tables import AsJson, print_data
 
-app = typer.Typer(help="Build, validate, import and export passages.", no_args_is_help=True)
+app = typer.Typer(help="Validate, import and export passages.", no_args_is_help=True)
 
 Concepts = Annotated[str | None, typer.Option(help="Comma-separated concept ids; default: all there are.")]
 Output = Annotated[Path, typer.Argument(help="Folder to write the JSONL files to.")]
-BudgetName = Annotated[str, typer.Option(help="Sizes: demo, small, card or full.")]
-
-
-@app.command()
-def build(
-    what: Annotated[str, typer.Argument(help="all, concept ids with commas, or the folder to write.")],
-    source: Annotated[str, typer.Option(help="planted, real, hf, or local:PATH with copies of datasets.")] = "real",
-    concepts: Concepts = None,
-    output: Annotated[Path | None, typer.Option(help="Folder to write; default: corpora/<source>.")] = None,
-    budget: BudgetName = "demo",
-    seed: Annotated[int, typer.Option(help="Seed of the passages that are written or drawn.")] = 0,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Measures the window: a folder, a model, or words. Default for datasets: the card's."),
-    ] = None,
-    without: Annotated[str, typer.Option(help="Datasets to leave out, with commas.")] = "",
-    unknown_licences: Annotated[
-        bool, typer.Option("--unknown-licences", help="Use datasets of which no licence is known.")
-    ] = False,
-    window: Annotated[
-        str | None, typer.Option(help="Tokens of a passage, such as 90-160; default: the card's.")
-    ] = None,
-) -> int:
-    """Make corpora from the grammar, the real-text archives or datasets; the same command again goes on."""
-    from poolbench_corpora.folders.building import BuildOptions, build_folder, parse_window, what_to_build
-    from poolbench_corpora.folders.importing import writable_concepts
-
-    concept_names, folder = what_to_build(what, output, concepts, source)
-    left_out = frozenset(part.strip() for part in without.split(",") if part.strip())
-    options = BuildOptions(tokenizer, left_out, unknown_licences, parse_window(window) if window else None)
-    concept_ids = writable_concepts(concept_names)
-    return build_folder(folder, source, concept_ids, budget, seed, required=concept_names is not None, options=options)
+BudgetName = Annotated[str, typer.Option(help="Sizes of planted passages: demo, small, card or full.")]
 
 
 @app.command()
@@ -126,19 +95,16 @@ def import_(
 @app.command()
 def export(
     output: Output,
-    corpus: Annotated[str, typer.Option(help="planted, or a folder of JSONL files.")] = "planted",
+    corpus: Annotated[str, typer.Option(help="planted, real, or a folder.")] = "planted",
     concepts: Concepts = None,
     budget: BudgetName = "demo",
-) -> int:
+    seed: Annotated[int, typer.Option(help="Seed of planted passages.")] = 0,
+) -> None:
     """Write a corpus in the published layout, with card, Croissant metadata and checksums; never sensitive concepts."""
-    from poolbench_corpora.folders.building import build_folder
-    from poolbench_corpora.folders.importing import writable_concepts
-    from poolbench_driver.corpora.dataset_card import describe_folder, export_folder
+    from poolbench_driver.config import corpus_folder
+    from poolbench_driver.corpora.dataset_card import export_folder, export_planted
 
-    if corpus != "planted":
-        export_folder(Path(corpus), output, concepts)
-        return 0
-    concept_ids = writable_concepts(concepts)
-    code = build_folder(output, "planted", concept_ids, budget, 0, required=concepts is not None)
-    describe_folder(output, concept_ids)
-    return code
+    if corpus == "planted":
+        export_planted(output, concepts, budget, seed)
+    else:
+        export_folder(corpus_folder(corpus), output, concepts)

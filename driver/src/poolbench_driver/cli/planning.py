@@ -50,7 +50,10 @@ def plan_data(
     ] = None,
     width: Annotated[
         list[int] | None,
-        typer.Option(metavar="<int>", help="Width of the vectors; give it twice where the two differ."),
+        typer.Option(
+            metavar="<int>",
+            help="Width of the vectors, for the training size; give it twice where the two differ.",
+        ),
     ] = None,
     effect: Annotated[
         Fraction | None,
@@ -80,6 +83,9 @@ def plan_data(
         str | None,
         typer.Option("--with", help="Entrant to compare it with; by default the next, or the second run's first."),
     ] = None,
+    difference: Annotated[
+        float | None, typer.Option(help="Difference that the power of runs is of; by default the suite's.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
@@ -96,17 +102,15 @@ def plan_data(
         }
         if unread := [name for name, value in beside_runs.items() if value is not None]:
             raise ConfigError(f"{', '.join(unread)}: the answers of runs say this; leave it out")
-        rows, pair = _of_runs(pilots, output, compare, with_entrant, alpha)
+        rows, pair = _of_runs(pilots, output, compare, with_entrant, difference, alpha)
         content = {**pair, "alpha": alpha, "comparisons": rows}
         print_data(content, rows) if as_json else _print_runs(pair, rows)
         return
-    if compare is not None or with_entrant is not None:
-        raise ConfigError("--compare and --with name entrants of runs: give a run, or two")
+    if (compare, with_entrant, difference) != (None, None, None):
+        raise ConfigError("--compare, --with and --difference are of entrants of runs: give a run, or two")
     from poolbench_driver.pilots import advise
 
-    if not width:
-        raise ConfigError("--width is missing: the width of the vectors that the probes read")
-    if min(width) < 1:
+    if width and min(width) < 1:
         raise ConfigError(f"--width {min(width)}: a width is at least 1")
     if not 0 < alpha < 1:
         raise ConfigError(f"--alpha {alpha}: a level lies between 0 and 1")
@@ -117,11 +121,18 @@ def plan_data(
         raise ConfigError(f"--criterion {criterion}: {reason}")
     compared = _compared(pilots, effect, p01, p10)
     advised = partial(
-        advise, width=max(width), hidden=hidden, criterion=criterion, protocol=protocol, split=split, n=n, alpha=alpha
+        advise,
+        width=max(width) if width else None,
+        hidden=hidden,
+        criterion=criterion,
+        protocol=protocol,
+        split=split,
+        n=n,
+        alpha=alpha,
     )
     advice = advised(compared)
     answer = asdict(advice)
-    if effect is not None and _may_be_rounded(effect):
+    if effect is not None and width and _may_be_rounded(effect):
         ends = (abs(effect) + _HALF_A_DIGIT, abs(effect) - _HALF_A_DIGIT)
         sizes = [advised(replace(compared, effect=float(end))).num_train for end in ends]
         answer["if_rounded"] = sizes
@@ -136,28 +147,37 @@ def _is_file(pilot: str) -> bool:
 
 
 def _of_runs(
-    names: Sequence[str], output: Path, compare: str | None, with_entrant: str | None, alpha: float
+    names: Sequence[str],
+    output: Path,
+    compare: str | None,
+    with_entrant: str | None,
+    difference: float | None,
+    alpha: float,
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return a row for each probing set or concept that both entrants answered, and what is compared.
 
     Raises:
-        ConfigError, UnknownNameError: For more than two runs, an entrant that is not there, or one with itself.
+        ConfigError, UnknownNameError: For more than two runs, an entrant that is not there, or one with itself, and a
+            difference that cannot be.
         InputError: The two have no test item in common.
     """
     from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pilots import compare_answers
-    from poolbench_driver.records import find_run
+    from poolbench_driver.records import find_runs
 
     if len(names) > 2:
         raise ConfigError(f"a comparison is of one run or two, got {len(names)}")
-    runs = [find_run(output, name).finished() for name in names]
+    if difference is not None and not 0 < difference <= 1:
+        raise ConfigError(f"--difference {difference:g}: plan for a difference of shares above 0, up to 1")
+    runs = [folder.finished() for folder in find_runs(output, names)]
     answers = [SUITES.get(run.config.suite).answers(run.tables) for run in runs]
     first = _entrant(answers[0], runs[0].id, compare)
     second = _entrant(answers[-1], runs[-1].id, with_entrant, {first} if len(runs) == 1 else set())
     if len(runs) == 1 and first == second:
         raise ConfigError(f"{first} is compared with itself; name another entrant by --with")
+    planned = SUITES.get(runs[0].config.suite).board.planned_difference if difference is None else difference
     rows = [
-        {"on": block, **compare_answers(one, other).row(alpha)}
+        {"on": block, **compare_answers(one, other).row(planned, alpha)}
         for block, by_entrant in answers[0].items()
         if (one := by_entrant.get(first, {})).keys() & (other := answers[-1].get(block, {}).get(second, {})).keys()
     ]
@@ -186,13 +206,13 @@ def _print_runs(pair: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> N
     """Print how many comparisons the items at hand decide, then each."""
     from poolbench.statistics.mcnemar import SUFFICIENT
 
-    decided = sum((row["power"] or 0.0) >= SUFFICIENT for row in rows)
+    decided = sum(row["power"] >= SUFFICIENT for row in rows)
     typer.echo(
-        f"The difference between {pair['first']} and {pair['second']} has a power of .8 or more with the test items at "
-        f"hand on {decided} of {len(rows)}."
+        f"A difference of {rows[0]['planned']:g} between {pair['first']} and {pair['second']} would have a power of .8 "
+        f"or more with the test items at hand on {decided} of {len(rows)}."
     )
     forms = {"difference": "+.4f", "p01": ".4f", "p10": ".4f", "power": ".3f", "type_m": ".3f", "type_s": ".2g"}
-    forms |= {"n": ",", "smallest_n": ","}
+    forms |= {"n": ",", "planned": "g", "smallest_n": ","}
     lines = [
         {
             name: format(value, forms[name]) if name in forms and value is not None else value
@@ -229,8 +249,11 @@ def _compared(
 
 def recommendation(advice: Advice) -> str:
     """Return the answer in one sentence."""
-    if advice.num_train is None:
+    if advice.reason:
         return f"No size is recommended: {advice.reason}."
+    if advice.num_train is None:
+        needed = f"{advice.smallest_n:,} test passages have" if advice.smallest_n else "No number of test passages has"
+        return f"{needed} a power of .8 (the training size also needs --width)."
     amount = f"{advice.num_train:,} training passages, {advice.num_total:,} in all"
     if advice.protocol == "published":
         bound = (
@@ -257,10 +280,13 @@ def _print(advice: Advice) -> None:
     lines = {
         "protocol": advice.protocol,
         f"effect (difference of {_EFFECTS[advice.criterion]})": f"{advice.effect:.5g}",
-        "width": advice.width,
-        "parameters of a probe": f"{advice.num_parameters:,}",
-        "training passages": f"{size:,}" if size is not None else f"none ({advice.status}): {advice.reason}",
     }
+    if advice.width is not None:
+        lines |= {
+            "width": str(advice.width),
+            "parameters of a probe": f"{advice.num_parameters:,}",
+            "training passages": f"{size:,}" if size is not None else f"none ({advice.status}): {advice.reason}",
+        }
     if size is not None:
         lines[f"passages in all, split {advice.split}"] = f"{advice.num_total:,}"
     if advice.interval:

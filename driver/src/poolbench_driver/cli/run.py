@@ -139,7 +139,7 @@ def run(
         str | None, _of_concepts(help="Comma-separated: block indices, depths such as .5, embedding, final.")
     ] = None,
     metrics: Annotated[str | None, _of_concepts(help="Comma-separated: d1,d2,d3.")] = None,
-    corpus: Annotated[str | None, _of_concepts(help="planted, real, or a folder of JSONL files.")] = None,
+    corpus: Annotated[str | None, _of_concepts(help="planted, real, or a folder.")] = None,
     keep_activations: Annotated[
         bool, _of_concepts(help="Store the per-token hidden states too.", show_default=False)
     ] = False,
@@ -212,14 +212,14 @@ def _run(
     as_json: bool,
 ) -> int:
     session = _checked(configs)
-    from poolbench_driver.api.driving import new_folder
     from poolbench_driver.loop.progress import open_display
+    from poolbench_driver.records import RunFolder
     from poolbench_driver.series import prepare_all, run_all
     from poolbench_driver.trackers import TRACKERS
 
     run_display, trackers = open_display(display), tuple(map(TRACKERS.get, track))
     jobs = [replace(job, trackers=trackers) for job in prepare_all(configs, session)]
-    folder = new_folder(jobs[0], output)
+    folder = RunFolder.create(output, jobs[0].config)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1, as_json=as_json)
     outcomes = list[dict[str, Any]]()
@@ -278,14 +278,13 @@ def _configs(
     """
     from poolbench.errors import ConfigError
     from poolbench_driver.config import read_assignments
-    from poolbench_driver.contract.load import load_run_config
+    from poolbench_driver.contract import PRESET_OF_PRETRAINED
+    from poolbench_driver.contract.load import default_preset, load_run_config
 
     if config is not None and flags.get("preset"):
         raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")
     assignments = read_assignments(sets)
     overrides = {name: value for name, value in flags.items() if value is not None}
-    if config is None and not any(assignment.path == "preset" for assignment in assignments):
-        overrides.setdefault("preset", PRESET)
     if models and any(assignment.path == "model" for assignment in assignments):
         raise typer.BadParameter("--model and --set model name two models; give one of them")
     if activations:
@@ -297,6 +296,11 @@ def _configs(
         imported = load_import(open_session().artifacts, activations)
         overrides = {**imported.settings(), **overrides}  # flags may still narrow them
     each_given = [{**overrides, "model": model} for model in models] or [overrides]
+    if config is None and not any(assignment.path == "preset" for assignment in assignments):
+        of_set = {assignment.path: assignment.value for assignment in assignments}
+        presets = {default_preset({**flags, **of_set}) for flags in each_given}
+        preset = presets.pop() if len(presets) == 1 else PRESET_OF_PRETRAINED  # a board has models with equal amounts
+        each_given = [{"preset": preset, **flags} for flags in each_given]
     return [load_run_config(config, model_overrides, assignments) for model_overrides in each_given], assignments
 
 

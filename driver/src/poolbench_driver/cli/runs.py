@@ -55,28 +55,37 @@ def leaderboard(
         bool,
         typer.Option(
             "--power",
-            help="Whether the data tell neighbours on the board apart, and how many concepts, sets or items would.",
+            help="Whether the data would find a difference of neighbours on the board, and how many concepts, sets or "
+            "items would.",
         ),
     ] = False,
+    difference: Annotated[
+        float | None,
+        typer.Option(help="Difference of the board's primary metric that --power is of; by default the suite's."),
+    ] = None,
 ) -> None:
     """Print the leaderboard and the other tables of runs as Markdown, or the board of a recorded table.
 
     `leaderboard build FOLDER... --output DIR` writes a board of bundles; `leaderboard build -h` has its options.
     """
-    from poolbench_driver.records import find_run
+    from poolbench_driver.records import find_runs
 
     if suite is not None and table is None:
         raise ConfigError("--suite names what reads a recorded table: give --table too, or leave it out")
     if power and table is not None:
         raise ConfigError("--power compares the entrants of runs: leave out --table")
+    if difference is not None and not power:
+        raise ConfigError("--difference is what --power is of: give --power too")
     if join and table is None:
         raise ConfigError("--join ranks a run among recorded models: give their --table")
     run_names = names or ([] if table else ["latest"])
-    folders = [find_run(output, name) for name in run_names]
+    folders = find_runs(output, run_names)
     if power:
-        _show_power(folders, as_json=as_json)
+        _show_power(folders, difference, as_json=as_json)
         return
-    joined = [Path(name) if Path(name).is_file() else find_run(output, name).finished() for name in join or ()]
+    files = [Path(name) for name in join or () if Path(name).is_file()]
+    joined_runs = find_runs(output, (name for name in join or () if not Path(name).is_file()))
+    joined: list[FinishedRun | Path] = [*files, *(folder.finished() for folder in joined_runs)]
     recorded = None if table is None else _recorded(table, suite, folders, joined)
     if as_json:
         for note in recorded.notes if recorded else ():
@@ -111,8 +120,8 @@ def _board(folders: Sequence[RunFolder]) -> str:
     return Board.of(folders).shown()
 
 
-def _show_power(folders: Sequence[RunFolder], *, as_json: bool) -> None:
-    """Print whether the data of runs tell neighbours on their board apart."""
+def _show_power(folders: Sequence[RunFolder], difference: float | None, *, as_json: bool) -> None:
+    """Print whether the data of runs would find a difference of neighbours on their board."""
     from poolbench_driver.comparison import join_rows, read_results
     from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pages.boards.power import neighbours, power_table, sentence
@@ -126,7 +135,7 @@ def _show_power(folders: Sequence[RunFolder], *, as_json: bool) -> None:
         typer.echo(f"note: entrants of {suite.id} are comparisons; their power stands on the board", err=True)
         print_data(_figures(folders)) if as_json else typer.echo(_board(folders))
         return
-    pairs = neighbours(suite, [folder.finished() for folder in folders])
+    pairs = neighbours(suite, [folder.finished() for folder in folders], planned=difference)
     if not pairs:
         spec = suite.board
         raise ConfigError(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench_driver.cli.suite_options import PRESET, reads
+from poolbench_driver.cli.suite_options import reads
 from poolbench_driver.cli.tables import AsJson, print_data
 
 app = typer.Typer(help="Check files with the settings of a run.", no_args_is_help=True)
@@ -108,13 +108,19 @@ def _of_template(name: str, model: str | None) -> dict[str, Any]:
     """Return the settings of a preset, or of a suite with the preset that runs start from."""
     from poolbench.config import BUDGETS
     from poolbench_driver.config import DEFAULT_SUITE
+    from poolbench_driver.contract.load import default_preset
     from poolbench_driver.contract.registry import SUITES
 
     suites = [suite.id for suite in SUITES.all()]
     if name not in (*BUDGETS, *suites):
         raise UnknownNameError("template", name, [*BUDGETS, *suites])
-    at = {"suite": DEFAULT_SUITE, "preset": name} if name in BUDGETS else {"suite": name, "preset": PRESET}
-    return at | ({"model": model} if model else {})
+    of_model = {"model": model} if model else {}
+    at = (
+        {"suite": DEFAULT_SUITE, "preset": name}
+        if name in BUDGETS
+        else {"suite": name, "preset": default_preset(of_model)}
+    )
+    return at | of_model
 
 
 def _of_answers(model: str | None) -> dict[str, Any]:
@@ -122,6 +128,7 @@ def _of_answers(model: str | None) -> dict[str, Any]:
     from poolbench.config import BUDGETS
     from poolbench_driver.cli.run import names_of
     from poolbench_driver.config import DEFAULT_SUITE
+    from poolbench_driver.contract.load import default_preset, started_from
     from poolbench_driver.contract.registry import SUITES
 
     if not _is_asked():
@@ -129,8 +136,8 @@ def _of_answers(model: str | None) -> dict[str, Any]:
     suite = SUITES.get(_answer("What to measure", DEFAULT_SUITE, [suite.id for suite in SUITES.all()]))
     settings: dict[str, Any] = {"suite": suite.id}
     settings["model"] = _answer("Model: preset id, folder or Hugging Face id", model or "demo")
-    settings["preset"] = _answer("How much", PRESET, list(BUDGETS))
-    started = suite.preset(settings["preset"], settings)
+    settings["preset"] = _answer("How much", default_preset(settings), list(BUDGETS))
+    started = started_from(suite, settings)
     if reads(suite, "concepts"):
         concepts = _answer("Concepts, with commas, or all", ",".join(started.get("concepts", ["all"])))
         corpus = _answer("Passages: planted, real or a folder", _source(started))

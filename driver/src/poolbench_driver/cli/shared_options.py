@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from poolbench.contracts.wire import Exit
+from poolbench.errors import ConfigError
 from poolbench_driver.cli.tables import AS_CSV
 
 _JSON, _CSV, _QUIET = "as_json", "as_csv", "quiet"
@@ -26,10 +27,15 @@ def share_options(command: Any) -> None:
         return
     options = _options()
     command.params += [options[name] for name in (_CSV, _QUIET) if name == _QUIET or _JSON in names]
-    run = command.callback
+    run, own_options = command.callback, [param for param in command.params if param.param_type_name == "option"]
+    flags = {flag for option in own_options for flag in (*option.opts, *option.secondary_opts)}
 
     @wraps(run)
     def with_shared(*, quiet: bool, as_csv: bool = False, **arguments: Any) -> Any:
+        for option in own_options:
+            value = arguments.get(option.name)
+            if flags.intersection(map(str, value if isinstance(value, list) else [value])):
+                raise ConfigError(f"{option.opts[0]} has no value: the next word is an option")
         if as_csv:
             arguments[_JSON] = True
         form = AS_CSV.set(as_csv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import tempfile
 from dataclasses import asdict
@@ -46,10 +47,13 @@ def submit(
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="The bundle that `submit` wrote.")],
+    bundle: Annotated[Path, typer.Argument(help="The bundle that `submit` wrote, or its unpacked folder.")],
     rerun: Annotated[
-        int, typer.Option(min=0, help="Measure as many cells again on the cluster; the bundle's digest draws them.")
+        int, typer.Option(min=0, help="Measure as many cells again on the cluster; `--draw` draws them.")
     ] = 0,
+    draw: Annotated[
+        int | None, typer.Option(min=0, help="Number that draws the cells; default: a random one, which is printed.")
+    ] = None,
     signers: Signers = None,
     as_json: AsJson = False,
 ) -> int:
@@ -59,13 +63,17 @@ def verify(
     from poolbench_driver.sharing import verification
     from poolbench_driver.sharing.rerun import Rerun
 
-    again = Rerun(rerun, open_session, partial(open_display, "none" if as_json else "plain")) if rerun else None
+    display = partial(open_display, "none" if as_json else "plain")
+    # Drawn after the bundle is made, so that its maker cannot choose the cells.
+    draw = secrets.randbelow(1_000_000) if draw is None else draw
+    again = Rerun(rerun, draw, open_session, display) if rerun else None
     on_check = (lambda check: None) if as_json else _show
     verdict = verification.verify(bundle, signers=signers, rerun=again, say=_progress, on_check=on_check)
     if as_json:
         print_data({**asdict(verdict), "holds": verdict.holds})
     else:
-        typer.echo(f"{bundle.name}: {'all that was checked holds' if verdict.holds else 'it does not hold'}")
+        unchecked = f"; not checked: {', '.join(verdict.unchecked)}" if verdict.unchecked else ""
+        typer.echo(f"{bundle.name}: {'all that was checked holds' if verdict.holds else 'it does not hold'}{unchecked}")
     return Exit.DONE if verdict.holds else Exit.FAILURES
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
+from poolbench_driver.cli.runs import Output
 from poolbench_driver.cli.tables import print_data, table_of
 from poolbench_driver.waiting import waiting
 
@@ -46,6 +47,7 @@ def steer(
     features: Annotated[
         str | None, typer.Option(help="Numbers of features with commas; their decoder rows are added.")
     ] = None,
+    output: Output = Path("runs"),
     edit: Annotated[
         list[str] | None,
         typer.Option(metavar="<str>", help=f"{_EDIT}, several times; a registered vector's id may stand for the file."),
@@ -56,12 +58,20 @@ def steer(
     layer: Annotated[
         int | None, typer.Option(help="Block index of the concept's direction, or of a --vector that names none.")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Coefficient of --vector.")] = 1.0,
-    unit: Annotated[str, typer.Option(help="Of strengths: absolute, or residual_norm of the layer.")] = "absolute",
+    alpha: Annotated[
+        float | None, typer.Option(help="Coefficient of --vector; default: the strength of its card, or 1.")
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="Of coefficients: absolute (default), or residual_norm; of --vector that of its card."),
+    ] = None,
     read: Annotated[
         str | None, typer.Option(help="Read this concept's direction along: a score for each token of a text.")
     ] = None,
-    positions: Annotated[str, typer.Option(help="generated, all, prompt, or the first position.")] = "generated",
+    positions: Annotated[
+        str | None,
+        typer.Option(help="generated, all, prompt, or the first position; default: those of the card, or generated."),
+    ] = None,
     model: Annotated[str, typer.Option(help="Preset id, folder or Hugging Face id.")] = "demo",
     max_tokens: Annotated[int, typer.Option(help="Most new tokens of a text.")] = 40,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -76,29 +86,28 @@ def steer(
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
     from poolbench_driver.api.cluster import Cluster
-    from poolbench_driver.api.steered import LOADING, edits_along
+    from poolbench_driver.api.steered import LOADING
 
     texts = [*(prompts or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
     if not texts:
         raise InputError("nothing to continue: give prompts, or --input FILE")
     is_named = concept is not None or sae is not None
-    if is_named and (edit or vector is not None or (alpha, unit) != (1.0, "absolute")):
+    if is_named and (edit or vector is not None or (alpha, unit) != (None, None)):
         others = "--edit, --vector, --alpha and --unit are for vectors of yours"
         raise InputError(f"--concept takes --strength, and so does --sae; {others}")
     if strength is not None and not is_named:
         raise InputError("--strength belongs to --concept or --sae; --alpha is that of --vector")
-    strengths = None if strength is None else _strengths(strength)
-    steered = [value for value in strengths or () if value]
-    edits = [parse_edit(spec, unit) for spec in edit or []]
-    if vector is not None:
-        edits += edits_along(vector, layer, alpha, unit, model)
-    streams = len(steered) < 2 and not as_json
+    if alpha is not None and vector is None:
+        raise InputError("--alpha belongs to --vector; an --edit has its own")
+    strengths = alpha if strength is None else _strengths(strength)
+    streams = not as_json and not isinstance(strengths, list)
     result = Cluster().steer(
-        texts, concept=concept, strategy=strategy, layer=layer if is_named else None, run=run,
-        strength=steered[0] if steered and streams else strengths, edits=edits, sae=sae, subject=subject,
-        features=None if features is None else _numbers(features), read=read,
-        positions=int(positions) if positions.isdecimal() else positions, model=model, max_tokens=max_tokens,
-        temperature=temperature, top_p=top_p, seed=seed, stop=stop, stream=streams,
+        texts, concept=concept, strategy=strategy, layer=layer, run=run, strength=strengths, vector=vector,
+        unit=None if vector is None else unit, edits=[parse_edit(spec, unit or "absolute") for spec in edit or []],
+        sae=sae, subject=subject, features=None if features is None else _numbers(features), read=read,
+        positions=int(positions) if positions and positions.isdecimal() else positions, model=model,
+        max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=stop, stream=streams,
+        output=output,
     )  # fmt: skip
     for note in result.notes:
         typer.echo(note, err=True)
@@ -113,10 +122,10 @@ def steer(
         _compare(result)
 
 
-def _strengths(listed: str) -> list[float]:
-    """Return the strengths of a list with commas."""
+def _strengths(listed: str) -> float | list[float]:
+    """Return a strength, or the strengths of a list with commas."""
     try:
-        return [float(part) for part in listed.split(",")]
+        return [float(part) for part in listed.split(",")] if "," in listed else float(listed)
     except ValueError:
         raise InputError(f"--strength {listed!r}: give a number, or several with commas") from None
 
@@ -143,8 +152,8 @@ def _compare(result: SteeredTexts) -> None:
 
 def parse_edit(spec: str, unit: str) -> dict[str, Any]:
     """Return an edit as the steerer takes it; raise InputError for a malformed text or file."""
-    from poolbench_driver.api.steered import field_of
     from poolbench_driver.vectors.importing import read_for_model
+    from poolbench_driver.vectors.units import field_of
 
     parts = spec.rsplit(":", 3)
     operation = parts.pop() if parts[-1] in OPERATIONS else "add"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from inspect import get_annotations
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from poolbench.errors import ConfigError
 from poolbench_driver.contract import PRESET
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _TYPES = {"integer": "int", "number": "float", "string": "str", "boolean": "true|false"}
 
+#: What a setting that is true or false is written as.
+_TRUTH_VALUES = ("true", "false", "yes", "no", "on", "off", "1", "0")
+
 
 def named_suite(args: Sequence[str]) -> str | None:
     """Return the suite that arguments name; None without one."""
@@ -30,17 +33,25 @@ def named_suite(args: Sequence[str]) -> str | None:
 def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str]) -> list[str]:
     """Return arguments with `--set` in place of options that name a setting and that the command does not have.
 
-    An option of a list or a mapping may come several times; all its entries are one setting. Raise ConfigError for an
-    entry of a mapping without a name.
+    An option of a list or a mapping may come several times; all its entries are one setting. One that is true or false
+    needs no value. Raise ConfigError for an entry of a mapping without a name, and an option without its value.
     """
     fields = {_option(name, field): name for name, field in of.model_fields.items()}
     left, arguments, entries = list(args), list[str](), dict[str, list[str]]()
     while left:
         option, equals, value = left.pop(0).partition("=")
-        if option in known or option not in fields or not (equals or left):
+        if option in known or option not in fields:
             arguments.append(option + equals + value)
             continue
-        name, text = fields[option], value if equals else left.pop(0)
+        name, text = fields[option], value
+        if not equals:
+            following = left[0] if left else "--"
+            if _is_flag(of.model_fields[name]) and following.lower() not in _TRUTH_VALUES:
+                text = "true"
+            elif following.startswith("--"):
+                raise ConfigError(f"{option} has no value; `--help` says what it takes")
+            else:
+                text = left.pop(0)
         if isinstance(of.model_fields[name].default, tuple | dict):
             entries.setdefault(name, []).append(text)
         else:
@@ -48,6 +59,10 @@ def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str
     for name, texts in entries.items():
         arguments += ["--set", f"{name}={_as_yaml(of.model_fields[name], texts)}"]
     return arguments
+
+
+def _is_flag(field: FieldInfo) -> bool:
+    return bool in (field.annotation, *get_args(field.annotation))
 
 
 def _as_yaml(field: FieldInfo, texts: Sequence[str]) -> str:

@@ -155,9 +155,9 @@ def unneeded(artifacts: Artifacts, keep: set[str], is_old: Callable[[ObjectInfo]
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
     """Return the scorers that ad-hoc requests find by name; raise IntegrityError for a damaged record."""
-    from poolbench.storage.scorers import named_scorers
+    from poolbench.storage.scorers import ScorerRecords
 
-    return {one.key for one in named_scorers(artifacts.store)}
+    return {one.key for one in ScorerRecords(artifacts.store).scorers()}
 
 
 def copy_store(

@@ -148,7 +148,7 @@ def export_(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="GGUF, .npy, safetensors, .pt, JSON of Neuronpedia, or a folder.")],
+    file: Annotated[Path, typer.Argument(help="GGUF, .npy, .npz, safetensors, .pt, JSON of Neuronpedia, or a folder.")],
     model: Annotated[str, typer.Option(help="The model it is for: preset id, folder or Hugging Face id.")],
     layer: Annotated[int | None, typer.Option(help="Block whose output it is for, if the file names none.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Take the vector of another model of this width.")] = False,
@@ -163,7 +163,8 @@ def import_(
     vector.save(folder)
     layers = vector.card.layers
     typer.echo(f"{folder}: {vector.card.name}, width {vector.card.width}, layers {', '.join(map(str, layers))}")
-    how = f"--model {model} --vector {folder} --alpha .3 --unit residual_norm"
+    alpha = "1" if vector.card.apply.alpha_unit == "absolute" else ".3"
+    how = f"--model {model} --vector {folder} --alpha {alpha}"
     typer.echo(f"try it: poolbench-driver steer PROMPT {how}", err=True)
 
 
@@ -192,6 +193,8 @@ def serve(
         path = place_of(vector)
         of_model = Vector.load(path) if model is None else import_vector(path, _described(model), layer, force=force)
         body = served_body(of_model.at(layer), name, strength, positions, force=force)
+        if warning := of_model.card.strength.warning([body["strength"]]):
+            typer.echo(warning, err=True)
         with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
             rows = [services.post("steerer", "served", body)]
     elif (name, strength, positions, model, layer, force) != (None, None, None, None, None, False):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from poolbench.errors import ConfigError
+from poolbench.settings import ConsoleSettings
 from poolbench_driver.cli.runs import Output, RunName
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def view(
     from poolbench_driver.console.app import Console
     from poolbench_driver.console.source import source_of
 
-    application = (_of_cluster(output) if cluster else Console(source_of(output, runs or ()))).application()
+    console = _of_cluster(output) if cluster else Console(source_of(output, runs or ()))
+    application = console.application(ConsoleSettings.load().names)
     listener = socket.socket()
     try:
         listener.bind(("127.0.0.1", port))

@@ -30,6 +30,7 @@ GIVEN = "connect()"
 _TOO_MANY = 429
 _LONGER = 0.25  # waits are up to so much longer than asked for, so that clients do not come back together
 _DEFAULT_WAIT_S = 1.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class TokenAuth(httpx.Auth):
@@ -176,7 +177,7 @@ class Services:
 
     def post(self, service: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send POST /service/verb."""
-        return self._call("POST", service, verb, json=body)
+        return self._call("POST", service, verb, content=_encoded(body), headers=_JSON)
 
     def delete(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send DELETE /service/verb."""
@@ -188,7 +189,8 @@ class Services:
 
     def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
         """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
-        response = self._send("POST", service, verb, json=body, headers={"Accept": ARROW_STREAM})
+        headers = {"Accept": ARROW_STREAM, **_JSON}
+        response = self._send("POST", service, verb, content=_encoded(body), headers=headers)
         try:
             return table_of_stream(response.content)
         except InputError:
@@ -198,8 +200,8 @@ class Services:
         """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
         address = f"/{service}/{verb}"
         try:
-            headers = {REQUEST_ID_HEADER: new_request_id()}
-            with self._http.stream("POST", address, json=body, headers=headers) as response:
+            headers = {REQUEST_ID_HEADER: new_request_id(), **_JSON}
+            with self._http.stream("POST", address, content=_encoded(body), headers=headers) as response:
                 if response.is_error:
                     response.read()
                     raise self._error(service, response)
@@ -245,6 +247,19 @@ class Services:
         if response.status_code == 401:
             return TokenRefusedError(service, self.settings.token_from)
         return _service_error(service, response)
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    """Return a request as JSON. Raise InputError for a text that is not valid Unicode, or a number that JSON lacks."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the request holds {shown(error.object[error.start])}, which is not valid Unicode; give texts in UTF-8, "
+            "and a shell a locale of it, such as LC_ALL=C.UTF-8"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the request cannot be sent: {error}") from None
 
 
 def open_services() -> Services:

@@ -24,7 +24,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.compared import comparison_page
-from poolbench_driver.console.guard import LOGIN, Guard, signed_in
+from poolbench_driver.console.guard import LOGIN, Guard, signed_in, start_of
 from poolbench_driver.console.listed import runs_page
 from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
 from poolbench_driver.console.playground import PATH as PLAYGROUND
@@ -131,9 +131,8 @@ class Console:
         return HTMLResponse(html_of(page, around=self._around(request, *scripts)))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
-        root = request.scope.get("root_path", "")
-        links = _LINKS if self.services is not None else _LINKS[:_WITHOUT_CLUSTER]
-        return Surroundings([(f"{root}/{path}", name) for path, name in links], scripts=scripts)
+        start, links = start_of(request), _LINKS if self.services is not None else _LINKS[:_WITHOUT_CLUSTER]
+        return Surroundings([(f"{start}{path}", name) for path, name in links], scripts=scripts)
 
     async def _playground(self, request: Request) -> Response:
         page, contents = playground_page()
@@ -164,13 +163,13 @@ class Console:
 
 
 def _run_page(folder: RunFolder) -> Page:
-    return _page_at(folder.path, folder.file("results.parquet").stat().st_mtime_ns)
+    return _page_at(folder.path, folder.id, folder.file("results.parquet").stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
-def _page_at(path: Path, changed_ns: int) -> Page:
+def _page_at(path: Path, run_id: str, changed_ns: int) -> Page:
     """Return the page of a run, which is made once."""
-    return page_of(RunFolder(path))
+    return page_of(RunFolder(path, run_id))
 
 
 def _parts_page(folder: RunFolder, parts: Sequence[Part]) -> Page:

@@ -17,7 +17,9 @@ from urllib.parse import urlencode
 import numpy as np
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
+from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.multiple import benjamini_hochberg
+from poolbench.statistics.ranks import best_first
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.metrics import is_higher_better, metric_info
 from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
@@ -207,6 +209,9 @@ def _quantity(names: tuple[str, ...], table: pa.Table) -> Quantity:
         is_metric = metric_codes == code
         places = line_codes[is_metric].astype(np.int64) * len(blocks) + block_codes[is_metric]
         means[metric] = {name: _means(places, values[is_metric], size) for name, values in numbers.items()}
+        is_mean = np.bincount(places, minlength=size) > 1  # the mean of limits is not an interval
+        for end in ("ci_low", "ci_high"):
+            means[metric][end][is_mean] = np.nan
     shape = (len(lines), len(blocks))
     nulls = table.append_column("line", [line_codes]).filter(np.isnan(numbers["value"]))
     reasons: dict[tuple[str, int], str] = {}
@@ -243,8 +248,8 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
 
     Each line is compared with the best over the blocks that both have, by a sign-flip test of the mean difference with
     the same sign patterns for all (499 to 9,999, the more the fewer lines), and p-values are corrected for the number
-    of lines (Benjamini and Hochberg 1995). With five blocks or fewer no p-value falls below .05, so that all lines are
-    tied.
+    of the other lines that share a block with it (Benjamini and Hochberg 1995). With five blocks or fewer no p-value
+    falls below .05, so that all lines are tied.
 
     Args:
         values: Figures by line and block [L, B]; NaN for none.
@@ -264,8 +269,10 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
     # As many blocks allow 2^n patterns, half of which are as extreme as their opposites.
     least = 2.0 ** (1 - is_shared.sum(axis=1))
     p_values = np.maximum((extreme + 1) / (num_patterns + 1), least)
-    p_values[(observed == 0) | ~is_shared.any(axis=1)] = 1.0
-    return benjamini_hochberg(np.minimum(p_values, 1.0)) > LEVEL
+    p_values[observed == 0] = 1.0
+    p_values[~is_shared.any(axis=1)] = np.nan
+    p_values[best] = np.nan
+    return ~(benjamini_hochberg(np.minimum(p_values, 1.0)) <= LEVEL)
 
 
 @dataclass(frozen=True)
@@ -277,7 +284,7 @@ class Selection:
     num_blocks: int
     values: Mapping[str, np.ndarray]  # by metric [S, B]
     means: Mapping[str, np.ndarray]  # by metric: over blocks [S]
-    ends: Mapping[str, tuple[np.ndarray, np.ndarray]]  # by metric: mean ends of the intervals [S] each
+    ends: Mapping[str, tuple[np.ndarray, np.ndarray]]  # by metric: ends of the intervals [S, B] each
     _tied: dict[str, np.ndarray | None] = field(default_factory=dict)
 
     @classmethod
@@ -294,10 +301,7 @@ class Selection:
         blocks = [place for place, name in enumerate(quantity.blocks) if wanted["block"] in ("", name)]
         places = np.ix_(lines, blocks)
         values = {metric: table[places] for metric, table in quantity.values.items()}
-        ends = {
-            metric: (_mean_over_blocks(low[places]), _mean_over_blocks(high[places]))
-            for metric, (low, high) in quantity.ends.items()
-        }
+        ends = {metric: (low[places], high[places]) for metric, (low, high) in quantity.ends.items()}
         return cls(quantity, lines, len(blocks), values, {m: _mean_over_blocks(v) for m, v in values.items()}, ends)
 
     def names(self, line: int) -> tuple[str, ...]:
@@ -316,15 +320,10 @@ class Selection:
         return self._tied[metric]
 
     def ordered(self, column: str, *, is_descending: bool) -> list[int]:
-        """Return the lines in the order of a column.
-
-        A mean over fewer blocks than others have is no better or worse than theirs: such lines come after the others,
-        and those without a value last.
-        """
+        """Return the lines in the order of a column, of figures as `best_first`."""
         if column in self.means:
             means, counts = self.means[column], np.isfinite(self.values[column]).sum(axis=1)
-            keys = np.where(np.isnan(means), np.inf, -means if is_descending else means)
-            return [int(line) for line in np.lexsort((keys, -counts))]
+            return best_first(-means if is_descending else means, counts)
         place = LINE.index(column if column in LINE else "entrant")
         texts = [self.names(line)[place] for line in range(len(self.lines))]
         keyed = [(int(text), "") if text.isdigit() else (-1, text) for text in texts]
@@ -332,13 +331,27 @@ class Selection:
 
     def cell(self, metric: str, line: int) -> Cell:
         """Return a mean with its interval, or why there is none."""
-        value, (low, high) = float(self.means[metric][line]), (float(end[line]) for end in self.ends[metric])
+        value = float(self.means[metric][line])
         if math.isnan(value):
             reason = self.quantity.reasons.get((metric, self.lines[line]), "")
             return Cell(reason.partition(":")[0], note=reason)
-        if math.isnan(low) or math.isnan(high):
-            return Cell(f"{value:z.3f}", value)
+        low, high = self._interval(metric, line) or (None, None)
         return Cell(f"{value:z.3f}", value, low, high, interval((low, high), ".3f"))
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return bootstrap_counts(self.num_blocks, NUM_RESAMPLES, _SEED).astype(float)
+
+    def _interval(self, metric: str, line: int) -> tuple[float, float] | None:
+        """Return the interval of a mean from a bootstrap over its blocks; of one block, that of the figure."""
+        values = self.values[metric][line]
+        is_measured = np.isfinite(values)
+        if is_measured.sum() == 1:
+            low, high = (float(end[line][is_measured][0]) for end in self.ends[metric])
+            return None if math.isnan(low) or math.isnan(high) else (low, high)
+        with np.errstate(invalid="ignore"):  # a resample without a measured block has no mean
+            means_R = self._weights @ np.where(is_measured, values, 0.0) / (self._weights @ is_measured)
+        return percentile_interval(means_R)
 
 
 def _board(
@@ -366,8 +379,8 @@ def _board(
     heads.append(Column(f"{board.unit}s"))
     heads += [_head(metric, metric, query, column, is_descending) for metric in chosen.means]
     note = (
-        f"The mean over {board.unit}s, with the mean ends of the intervals. The edge marks the best line on `{column}` "
-        f"and those that it does not beat over the same {board.unit}s (paired sign-flip test, "
+        f"The mean over {board.unit}s, with a 95 % interval from a bootstrap over them. The edge marks the "
+        f"best line on `{column}` and those that it does not beat over the same {board.unit}s (paired sign-flip test, "
         f"Benjamini-Hochberg at .05). Lines that lack a {board.unit} stand below the others. A word in place of a "
         "number is why there is none."
     )

@@ -85,12 +85,12 @@ class Guard:
             return _error(403, "origin", "only the console's own pages may do this")
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if not path:  # the cookie is of the addresses below
-            return RedirectResponse(f"{request.scope.get('root_path', '')}/", 307)
+            return RedirectResponse(f"{request.scope['path'].rpartition('/')[2]}/", 307)
         if self._tokens is None or path == LOGIN or self._is_known(request):
             return None
         if path.startswith("/api/"):
             return _error(401, "unauthorized", "sign in again, or send the header `Authorization: Bearer <token>`")
-        return RedirectResponse(f"{request.scope.get('root_path', '')}{LOGIN}", 303)
+        return RedirectResponse(f"{start_of(request)}{LOGIN.removeprefix('/')}", 303)
 
     def _is_ours(self, host: str) -> bool:
         name = (urlsplit(f"//{host}").hostname or "").lower()
@@ -116,16 +116,23 @@ class Guard:
         return self._has_bearer(request) or is_valid(request.cookies.get(COOKIE, ""), valid_tokens)
 
 
+def start_of(request: Request) -> str:
+    """Return the address of the console, relative to a page: a proxy may have taken a prefix off the page's address."""
+    path = request.scope.get("raw_path") or request.scope["path"].encode()  # a name in it may have a quoted slash
+    return "../" * (path.count(b"/") - request.scope.get("root_path", "").count("/") - 1) or "./"
+
+
 def signed_in(request: Request, tokens: Tokens, token: str) -> Response | None:
     """Return the response that sets the cookie and opens the console; None for a wrong token."""
     if not tokens.accept(token.encode()):
         return None
-    root = request.scope.get("root_path", "")
     # A proxy may end TLS, but the origin is what the browser sees.
     is_https = urlsplit(request.headers.get("origin", str(request.url))).scheme == "https"
-    response = RedirectResponse(f"{root}/", 303)
+    response = RedirectResponse(start_of(request), 303)
+    # For an empty path the browser takes that of its own address, which may have a prefix that a proxy takes off
+    # (RFC 6265, 5.2.4).
     response.set_cookie(
-        COOKIE, session_of(token, int(time.time()) + SESSION_S), max_age=SESSION_S, path=f"{root}/", httponly=True,
+        COOKIE, session_of(token, int(time.time()) + SESSION_S), max_age=SESSION_S, path=" ", httponly=True,
         samesite="strict", secure=is_https,
     )  # fmt: skip
     return response

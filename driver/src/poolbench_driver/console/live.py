@@ -198,7 +198,9 @@ def _run_part(run: dict[str, Any], anchor: str) -> Part:
             for f in progress["figures"]
         ]
         heads = ["entrant", "layer", Column("figure", is_text=True), "mean so far", "of cells"]
-        blocks.append(Table.of(heads, lines, title="First figures", note="The best first; without intervals yet."))
+        blocks.append(
+            Table.of(heads, lines, title="First figures", note="The best of each figure first; without intervals yet.")
+        )
     if progress["failures"]:
         lines = [Line.of(f["task"], f["label"], f["reason"]) for f in progress["failures"]]
         heads = ["task", Column("stage", is_text=True), Column("reason", is_text=True)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from poolbench_driver.cluster.services import Services
 from poolbench_driver.cluster.session import open_artifacts
 from poolbench_driver.contract.page import Answer, Page, Span, Table
 from poolbench_driver.pages.markup import Html, element
+from poolbench_driver.vectors.card import Vector
+from poolbench_driver.vectors.exporting import refuse_restricted_vector
+from poolbench_driver.vectors.importing import reference_of, require_same_model
+from poolbench_driver.vectors.units import field_of, recommended, unit_of
 
 PATH = "/playground"
 LINES = "application/x-ndjson"  # one JSON object per line
@@ -72,14 +76,16 @@ class Playground:
         return JSONResponse(await run_in_threadpool(self._choices_of_cluster))
 
     def _choices_of_cluster(self) -> dict[str, Any]:
+        directions, note = list[NamedDirection](), ""
         try:
-            usable, sensitive, note = *latest(self._directions().all()), ""
-        except PoolbenchError as error:  # vectors of files can be used all the same
-            usable, sensitive, note = [], [], f"The directions of runs cannot be read here: {error}"
+            directions.extend(self._directions().all())
+        except PoolbenchError as error:  # the others, and vectors of files, can be used all the same
+            note = f"Directions of runs cannot be read here: {error}"
+        usable, sensitive = latest(directions)
         models = [model["id"] for model in self._services.get("steerer", "v1/models")["data"]]
         return {
             "models": list(dict.fromkeys([*models, *(one.model for one in usable)])),
-            "directions": [{"model": one.model, "gain": one.gain, "d1": one.d1, **one.facts()} for one in usable],
+            "directions": [{"model": one.model, "best_strength": one.best_strength, **one.facts()} for one in usable],
             "sensitive": sensitive,
             "max_tokens": MAX_NEW_TOKENS,
             "note": note,
@@ -109,17 +115,17 @@ class Playground:
         return JSONResponse(answer["scorers"][0])
 
     async def _vector(self, request: Request) -> Response:
-        """Register the vectors of a file; answer with their ids and layers."""
+        """Register the vectors of a file; answer with their ids and layers, and how they are applied."""
         model, name = request.query_params.get("model", ""), request.query_params.get("name", "vector")[:100]
         data = await _read(request, MAX_VECTOR_BYTES)
-        vectors = await run_in_threadpool(vectors_of_file, data, name)
+        vectors, applied = await run_in_threadpool(vectors_of_file, data, name, model)
         asked = {"model": model, "vectors": [vector.tolist() for vector in vectors.values()]}
         answer = await run_in_threadpool(self._services.post, "steerer", "vectors", asked)
         ids = zip(vectors, answer["vector_ids"], strict=True)
-        return JSONResponse({"vectors": [{"layer": layer, "id": vector_id} for layer, vector_id in ids]})
+        return JSONResponse({"vectors": [{"layer": layer, "id": vector_id} for layer, vector_id in ids], **applied})
 
 
-def latest(directions: Iterator[NamedDirection]) -> tuple[list[NamedDirection], list[str]]:
+def latest(directions: Iterable[NamedDirection]) -> tuple[list[NamedDirection], list[str]]:
     """Return the directions of each concept in the latest run that has some, and the concepts that are sensitive.
 
     Args:
@@ -136,18 +142,32 @@ def latest(directions: Iterator[NamedDirection]) -> tuple[list[NamedDirection], 
     return usable, list(sensitive)
 
 
-def vectors_of_file(data: bytes, name: str) -> Mapping[int | None, np.ndarray]:
-    """Return the vectors of a file by layer, float32; under None that of a file which names no layer.
+def vectors_of_file(data: bytes, name: str, model: str) -> tuple[Mapping[int | None, np.ndarray], dict[str, Any]]:
+    """Return the vectors of a file by layer, float32, and how they are applied, as `steer --vector` does.
 
-    Raise InputError, with the name of the file, as `read_vector_file`.
+    The vector of a file that names no layer is under None. `size` is the field of an edit that has the strength, and
+    `strength` the recommended one.
+
+    Raises:
+        InputError: The file cannot be read, or says that it is for another model.
+        RestrictedError: The concept of its card is sensitive.
     """
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
+    with tempfile.NamedTemporaryFile() as temporary:
+        temporary.write(data)
+        temporary.flush()
+        path = Path(temporary.name)
         try:
-            return read_vector_file(Path(file.name)).vectors
+            file = read_vector_file(path)
+            vector = Vector.of_file(file)
+            require_same_model(file, vector, reference_of(model), "choose its model")
         except InputError as error:
-            raise InputError(str(error).replace(file.name, name).replace(Path(file.name).name, name)) from None
+            text = str(error).replace(str(path), name).replace(path.name, name)
+            raise InputError(text if text.startswith(name) else f"{name}: {text}") from None
+    if vector is not None:
+        refuse_restricted_vector(vector)
+    unit = unit_of(vector or path, None)
+    positions = "generated" if vector is None else vector.card.apply.positions
+    return file.vectors, {"size": field_of(unit), "strength": recommended(vector or path, unit), "positions": positions}
 
 
 def json_object(data: bytes) -> dict[str, Any]:

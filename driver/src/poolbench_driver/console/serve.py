@@ -22,5 +22,5 @@ def application() -> Border:
     copies = Path(tempfile.gettempdir(), f"poolbench-console-{os.getuid()}-{store_id(store)[:8]}")
     copies.mkdir(mode=0o700, exist_ok=True)
     source = RunSource(copies, RunRecords(store))
-    hosts = [host.strip() for host in ConsoleSettings.load().hosts.split(",") if host.strip()]
-    return Border(Console(source, Services(settings), Tokens.of_cluster()).application(hosts), BorderLimits())
+    console = Console(source, Services(settings), Tokens.of_cluster())
+    return Border(console.application(ConsoleSettings.load().names), BorderLimits())

@@ -61,7 +61,7 @@ def source_of(output: Path, names: Sequence[str] = ()) -> RunSource:
     if len(names) == 1 and Path(names[0]).is_dir() and not (Path(names[0]) / "config.resolved.yaml").is_file():
         return RunSource(Path(names[0]))
     folders = [
-        RunFolder(Path(n).resolve()) if (Path(n) / "config.resolved.yaml").is_file() else RunFolder.find(output, n)
+        RunFolder.at(Path(n).resolve()) if (Path(n) / "config.resolved.yaml").is_file() else RunFolder.find(output, n)
         for n in names
     ]
     places = {folder.path.parent for folder in folders} or {output}

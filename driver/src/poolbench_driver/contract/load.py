@@ -1,13 +1,13 @@
 """Load the settings of a run from a preset, a YAML file and the command line; errors name the field."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from poolbench.config import BUDGETS, PassagesBudget, StrictModel, amounts, limited, preset_of, read_yaml
+from poolbench.config import BUDGETS, PassagesBudget, StrictModel, amounts, is_pretrained, limited, preset_of, read_yaml
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
 from poolbench_driver.config import (
     BESIDE_FIELDS,
@@ -17,8 +17,10 @@ from poolbench_driver.config import (
     RunConfig,
     setting_paths,
 )
+from poolbench_driver.contract import PRESET, PRESET_OF_PRETRAINED
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Suite
+from poolbench_driver.imports.imported_states import is_imported
 
 _MAX_ISSUES = 20
 
@@ -36,12 +38,12 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
         *(assignment.settings for assignment in assignments),
     ]
     settings = {field: value for layer in layers for field, value in layer.items()}
-    suite, name = SUITES.get(str(settings.get("suite", DEFAULT_SUITE))), settings.get("preset")
+    suite = SUITES.get(str(settings.get("suite", DEFAULT_SUITE)))
     paths = setting_paths(suite.config)
     for assignment in assignments:
         if assignment.path not in paths:
             raise UnknownNameError(f"setting of {suite.id}", assignment.path, paths)
-    merged = suite.preset(_known(name), settings) if name else {}
+    merged = started_from(suite, settings)
     way = suite.way(settings.get("protocol", merged.get("protocol", "corrected")))
     sections = _sections(suite.config)
     for field, value in (pair for layer in [way, *layers] for pair in layer.items()):
@@ -64,6 +66,31 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     if limit is None or not isinstance(config.budget, PassagesBudget):
         return config
     return config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def started_from(suite: Suite[Any, Any, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a run starts from: those of its preset, and real text for a pretrained model."""
+    name = given.get("preset")
+    settings = suite.preset(_known(name), given) if name else {}
+    if _is_pretrained({**settings, **given}) and not (_names_corpus(given) or _names_corpus(settings)):
+        settings |= suite.real_text(given)
+    return settings
+
+
+def default_preset(settings: Mapping[str, Any]) -> str:
+    """Return the preset of a command, or of a call, whose settings name none."""
+    return PRESET_OF_PRETRAINED if _is_pretrained(settings) else PRESET
+
+
+def _is_pretrained(settings: Mapping[str, Any]) -> bool:
+    model = str(settings.get("model", RunConfig.model_fields["model"].default))
+    return is_pretrained(model) and not is_imported(model)
+
+
+def _names_corpus(settings: Mapping[str, Any]) -> bool:
+    """Return whether settings say where texts come from; other settings of a corpus, such as its seed, do not."""
+    corpus = settings.get("corpus", {})
+    return not isinstance(corpus, Mapping) or "source" in corpus
 
 
 def _as_recorded(settings: dict[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def measured(metric: str, key: str, identity: Row, source: RowSource) -> Iterabl
         return
     timings = source.timings(key)
     for measure in table.to_pylist():
-        split = "test" if measure["metric"].startswith("d1.auroc_test") else "train"
+        split = "test" if ".auroc_test" in measure["metric"] else "train"
         yield {**identity, **timings, **measure, "split": split}
 
 

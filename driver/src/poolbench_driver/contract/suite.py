@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from poolbench.errors import ConfigError
-from poolbench_driver.config import RunConfig
+from poolbench_driver.config import REAL_TEXT, RunConfig, names_planted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,7 @@ class BoardSpec:
     apart: str | None = None  # column that only rows of another quantity have a value in; these are not ranked
     competing: bool = True  # whether entrants compete; not where each of them is a comparison
     block_name: str = ""  # what a block is called, where it is not the name of the column
+    planned_difference: float = 0.02  # of the primary metric: what the power of a comparison is planned for
 
     @property
     def primary(self) -> str:
@@ -185,11 +186,19 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     config: type[Config]  # its fields become `--set` paths and keys of the YAML
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
-    shows_texts: bool = False  # whether its tables and its page show examples of the texts that it measures
+    text_tables: tuple[str, ...] = ()  # tables with examples of the texts that it measures; its page shows them too
 
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset; `given` is what file and command line say."""
         return {"budget": self.config.amounts(name)}
+
+    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the settings by which a pretrained model reads real text, where `given` names no corpus.
+
+        They are the corpus that ships, if `given` names concepts or probing sets, and none of these is planted.
+        """
+        has_source = "corpus" in self.config.model_fields and (given.get("concepts") or given.get("sets"))
+        return REAL_TEXT if has_source and not names_planted(given.get("sets", ())) else {}
 
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return the settings of a protocol: how the reference reads and steers, for `published`."""

@@ -43,12 +43,12 @@ class Check:
         return cls(stage, State.FAILED, "; ".join(problems[:MOST_PROBLEMS]) + more)
 
 
-def compared(stage: str, rows: Iterable[Row], again: Iterable[Row], metrics: Callable[[str], bool]) -> Check:
+def compared(stage: str, rows: Sequence[Row], again: Iterable[Row], metrics: Callable[[str], bool]) -> Check:
     """Return whether result rows are what their scores give.
 
     Args:
         rows: The result rows of the stage's family of figures.
-        again: The same, computed again; a cell that is not among them must be null.
+        again: The same, computed again; a cell that is not among them must be null. Each that has a value needs a row.
         metrics: Whether figures of a metric can be computed again; others are counted.
     """
     by_cell = {tuple(map(row.get, _CELL)): row for row in again}
@@ -63,20 +63,27 @@ def compared(stage: str, rows: Iterable[Row], again: Iterable[Row], metrics: Cal
         ours = by_cell.get(tuple(map(row.get, _CELL)), {"value": None, "status": row["status"]})
         if difference := differs(row, ours):
             problems.append(f"{named(row)}: {difference}")
+    stored = {tuple(map(row.get, _CELL)) for row in rows}
+    problems += [
+        f"{named(ours)} has no row"
+        for cell, ours in by_cell.items()
+        if ours["value"] is not None and ours["metric"].startswith(f"{stage}.") and cell not in stored
+    ]
     more = f"; {others.total()} more need more than scores ({', '.join(sorted(others))})" if others else ""
     return Check.of(stage, problems, f"{count} figures are what their scores give{more}")
 
 
 def named(row: Mapping[str, Any]) -> str:
     """Return the metric of a row and what it is a figure of."""
-    return ", ".join(str(row[name]) for name in _CELL[:5] if row[name] is not None)
+    return ", ".join(str(row[name]) for name in _CELL[:5] if row.get(name) is not None)
 
 
 def differs(row: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Return how value, interval or status of a row differ from ours; "" if they do not."""
-    names = ("value", "ci_low", "ci_high") if None not in (row["value"], ours["value"]) else ("value", "status")
-    differing = (name for name in names if not is_close(row[name], ours[name]))
-    return next((f"{name} is {row[name]}, and computed again {ours[name]}" for name in differing), "")
+    """Return how value, interval, number of items or status of a row differ from ours; "" if they do not."""
+    of_values = ("value", "ci_low", "ci_high", "n", "num_groups")
+    names = of_values if None not in (row["value"], ours["value"]) else ("value", "status")
+    differing = (name for name in names if not is_close(row.get(name), ours.get(name)))
+    return next((f"{name} is {row.get(name)}, and computed again {ours.get(name)}" for name in differing), "")
 
 
 def is_close(first: Any, second: Any) -> bool:

@@ -10,16 +10,20 @@ import typer
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench.errors import ConfigError, CorpusError
-from poolbench_corpora.folders.importing import importable_concepts
+from poolbench.config import BUDGETS
+from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench.library import own_passages
+from poolbench_corpora.folders.importing import importable_concepts, writable_concepts
 from poolbench_corpora.io import (
     CORPUS_SPLITS,
     MANIFEST_NAME,
     CorpusManifest,
-    read_concept,
+    read_credited,
     read_manifest,
+    window_of,
     write_corpus,
 )
+from poolbench_corpora.planted import build_planted, planted_concepts, planted_revision
 from poolbench_driver.dataset_folder import (
     CARD,
     CROISSANT,
@@ -44,6 +48,7 @@ FIELDS: RecordFields = {
     "doc_id": ("sc:Text", "source document; all passages of one are in one split"),
     "source": ("sc:Text", "where the text comes from"),
     "licence": ("sc:Text", "licence of the text"),
+    "attribution": ("sc:Text", "whom to credit: author or publisher, and work"),
 }
 
 
@@ -58,21 +63,42 @@ def export_folder(source: Path, output: Path, concepts: str | None) -> None:
     if source.resolve() == output.resolve():
         raise ConfigError(f"{output} is the corpus itself; name another folder to export to")
     names = importable_concepts(source, concepts)
-    passages = pa.concat_tables([read_concept(source, name) for name in names])
+    passages = read_credited(source, names)
     manifest = read_manifest(source) or CorpusManifest(revision="unknown", tokenizer="unknown", window=(0, 0))
+    _write(passages, output, manifest)
+
+
+def export_planted(output: Path, concepts: str | None, budget: str, seed: int) -> None:
+    """Write planted passages, and those of the user's own concepts, in the published layout, as `export_folder`.
+
+    Raises:
+        UnknownNameError: No such budget or concept.
+        InputError: `output` holds anything but an earlier export of planted passages.
+        RestrictedError: A sensitive concept is named.
+    """
+    if budget not in BUDGETS:
+        raise UnknownNameError("budget", budget, BUDGETS)
+    sizes = {f"num_{split}": getattr(BUDGETS[budget], f"num_{split}") for split in CORPUS_SPLITS}
+    exported = [CONCEPTS.get(name) for name in writable_concepts(concepts)]
+    passages = pa.concat_tables(
+        own_passages(concept) if concept.corpus else build_planted(concept.id, seed=seed, **sizes)
+        for concept in exported
+    )
+    manifest = CorpusManifest(
+        revision=planted_revision(planted_concepts()),
+        tokenizer="words",
+        window=window_of([passages]),
+        recipe=f"poolbench-driver corpus export --budget {budget} --seed {seed}",
+    )
+    _write(passages, output, manifest)
+
+
+def _write(passages: pa.Table, output: Path, manifest: CorpusManifest) -> None:
     require_same(output, {"revision": manifest.revision}, mark=CROISSANT)
     with replacing(output.resolve()) as partial:
         write_corpus(passages, partial, manifest)
         describe(partial, passages, manifest)
-    typer.echo(f"{passages.num_rows} passages of {len(names)} concepts written to {output}")
-
-
-def describe_folder(folder: Path, concepts: Sequence[str]) -> None:
-    """Write card, metadata and checksums of concepts that lie in a corpus folder. Raise CorpusError without them."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise CorpusError(f"{folder} has no manifest; build or import the corpus again")
-    describe(folder, pa.concat_tables([read_concept(folder, name) for name in concepts]), manifest)
+    typer.echo(f"{passages.num_rows} passages of {len(pc.unique(passages['concept']))} concepts written to {output}")
 
 
 def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None:
@@ -93,7 +119,7 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
             "Passages with and without concepts, to probe the hidden states of language models.",
             licences,
             f"1.0.0+{_plain(manifest.revision)}",
-            {name: (digest, FIELDS) for name, digest in sums.items()},
+            {name: (digest, _fields(passages)) for name, digest in sums.items()},
         ),
     }
     for name, content in written.items():
@@ -101,6 +127,10 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
         sums[name] = sha256_of(folder / name)
     sums[MANIFEST_NAME] = sha256_of(folder / MANIFEST_NAME)
     write_checksums(folder, sums)
+
+
+def _fields(passages: pa.Table) -> RecordFields:
+    return {name: field for name, field in FIELDS.items() if name != "attribution" or name in passages.column_names}
 
 
 def _plain(revision: str) -> str:
@@ -121,7 +151,7 @@ def _card(passages: pa.Table, manifest: CorpusManifest, licences: Sequence[str])
         "licences": ", ".join(licences),
     }
     splits = f"| concept | {' | '.join(CORPUS_SPLITS)} | sources |"
-    fields = (f"| `{name}` | {description} |" for name, (_, description) in FIELDS.items())
+    fields = (f"| `{name}` | {description} |" for name, (_, description) in _fields(passages).items())
     sections = [
         *("", "## Passages (positive / negative)", "", splits, f"|---|{'---|' * (len(CORPUS_SPLITS) + 1)}"),
         *_sizes(passages),

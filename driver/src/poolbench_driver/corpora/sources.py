@@ -1,4 +1,4 @@
-"""Sources of passages (grammar, archives, a folder) and of probing sets, and the local steps that store them."""
+"""Sources of passages (grammar, real text, a folder) and of probing sets, and the local steps that store them."""
 
 import hashlib
 import re
@@ -13,21 +13,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
+from poolbench.config import REAL_CORPUS
 from poolbench.config.contents import FileState, file_state
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import CHAT_PROMPTS
-from poolbench.errors import ConfigError, CorpusError
+from poolbench.errors import ConfigError, CorpusError, PoolbenchError
 from poolbench.library import own_passages
 from poolbench.statistics.response import split_openings
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings
-from poolbench_corpora.checks import seed_pattern
-from poolbench_corpora.io import folder_digest, folder_files, read_concept
+from poolbench.word_rules import seed_pattern
+from poolbench_corpora.io import (
+    audited_concepts,
+    concept_folder,
+    folder_digest,
+    folder_files,
+    has_scorer_texts,
+    read_concept,
+)
 from poolbench_corpora.near import INFERENCE_VERSION
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import build_planted, planted_revision
-from poolbench_corpora.probing import ProbingSet, ProbingSets
-from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig, CorpusSource
+from poolbench_corpora.probing import ProbingSet, ProbingSets, shipped_folders
+from poolbench_driver.config import NAMED_SOURCES, ConceptsConfig, CorpusConfig, CorpusSource, corpus_folder
 
 
 class NamesSets(Protocol):
@@ -53,10 +61,13 @@ class NamedSets:
 def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
     """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
     source = config.corpus.source
-    catalogue = ProbingSets(*([] if source in NO_FOLDER else [Path(source)]))
+    if source == "real":
+        _require_shipped()
+    folder = None if source in NAMED_SOURCES else Path(source)
+    catalogue = ProbingSets(*([] if folder is None else [folder]))
     candidates = catalogue.choose(config.sets) if config.sets else catalogue.all()
-    if source not in NO_FOLDER:
-        probing_sets = [candidate for candidate in candidates if candidate.folder == Path(source)]
+    if folder is not None:
+        probing_sets = [candidate for candidate in candidates if candidate.folder == folder]
     else:
         probing_sets = [
             candidate for candidate in candidates if (candidate.fidelity == "planted") is (source == "planted")
@@ -67,6 +78,13 @@ def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
             "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
         )
     return catalogue, probing_sets
+
+
+def _require_shipped() -> None:
+    try:
+        shipped_folders()
+    except PoolbenchError as error:
+        raise CorpusError(f"the sets of corpus real are not here, and --corpus planted needs none: {error}") from None
 
 
 #: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
@@ -93,12 +111,21 @@ def run_dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str
 def _dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
     revision_by_concept = {concept.id: concept.corpus for concept in concepts if concept.corpus}
     if not revision_by_concept:
-        return dataset_identity(config, concepts)
+        return _shared_dataset(config, concepts)
     revision = ", ".join(f"{name} {corpus}" for name, corpus in sorted(revision_by_concept.items()))
     if len(revision_by_concept) == len(concepts):
         return {"source": OWN, "revision": revision}
-    shared = dataset_identity(config, [concept for concept in concepts if not concept.corpus])
+    shared = _shared_dataset(config, [concept for concept in concepts if not concept.corpus])
     return shared | {"source": f"{shared['source']}+{OWN}", "revision": f"{shared['revision']}, {revision}"}
+
+
+def _shared_dataset(config: ConceptsConfig, concepts: Iterable[Concept]) -> dict[str, Any]:
+    """Return the corpus that a run names. Keys of steps do not depend on its name: a copy has the same passages.
+
+    The one that ships has the name of its asset: in rows of earlier runs, `real` is what they cut from archives.
+    """
+    name = {"source": REAL_CORPUS} if config.corpus.source == "real" else {}
+    return dataset_identity(config, concepts) | name
 
 
 def require_one_kind(config: ConceptsConfig, concepts: Sequence[Concept]) -> None:
@@ -115,18 +142,22 @@ def require_one_kind(config: ConceptsConfig, concepts: Sequence[Concept]) -> Non
 def dataset_identity(config: ConceptsConfig, concepts: Iterable[Concept] = ()) -> dict[str, Any]:
     """Return source and revision of the corpus that a run names, as far as these concepts use it."""
     corpus = config.corpus
-    identity: dict[str, Any] = {"source": corpus.source, "partition": PARTITION_VERSION}
-    if corpus.source == "planted":
-        identity["revision"] = planted_revision(concept.id for concept in concepts)
-    elif corpus.source == "real":
-        from poolbench_corpora.real import real_revision
-
-        identity["revision"] = real_revision(concept.id for concept in concepts)
-    else:
-        facts = folder_facts(Path(corpus.source))
+    if corpus.source != "planted":
+        if corpus.window or corpus.seed:
+            raise ConfigError(
+                f"corpus.window and corpus.seed are for planted passages, and the texts of {corpus.source} are read as "
+                "they are; leave them out"
+            )
+        facts = folder_facts(corpus_folder(corpus.source))
         inferred = {"inference": INFERENCE_VERSION} if facts.lacks_documents else {}
         return {"source": facts.origin, "revision": facts.revision} | inferred
-    return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
+    return {
+        "source": corpus.source,
+        "partition": PARTITION_VERSION,
+        "revision": planted_revision(concept.id for concept in concepts),
+        "window": list(corpus.window) if corpus.window else None,
+        "seed": corpus.seed,
+    }
 
 
 def split_sizes(config: ConceptsConfig) -> dict[str, int]:
@@ -147,8 +178,17 @@ def dataset_revision(identity: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def all_concepts(source: str) -> list[str]:
+    """Return the concepts that a run of `all` measures: of real text those whose passages the audit passes."""
+    concepts = CONCEPTS.all()
+    if source == "real":
+        audited = audited_concepts(corpus_folder(source))
+        concepts = [concept for concept in concepts if concept.corpus or concept.id in audited]
+    return [concept.id for concept in concepts]
+
+
 def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own: bool = False) -> dict[str, str]:
-    """Return the neighbours that have no passages, with the reason; archives must be read to find out.
+    """Return the neighbours that have no passages, with the reason.
 
     Planted passages of a neighbour do not count beside concepts of the user (`beside_own`): a scorer trained on them
     would judge real texts.
@@ -159,22 +199,14 @@ def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own:
         return dict.fromkeys(concepts, "it has planted passages only; name a corpus of it (--corpus real, or a folder)")
     if source == "planted":
         return {}
-    if source != "real":
-        folder = Path(source)
-        return {n: f"{source} has no corpus of {n}" for n in concepts if not (folder / n).is_dir()}
-    absent = {}
-    for name in concepts:
-        try:
-            concept_table(config, name)
-        except CorpusError as error:
-            absent[name] = str(error)
-    return absent
+    folder = corpus_folder(source)
+    return {n: f"{source} has no corpus of {n}" for n in concepts if not concept_folder(folder, n).is_dir()}
 
 
 def concept_table(config: ConceptsConfig, name: str) -> pa.Table:
     """Return all splits of one concept; cached because several local steps use the same table."""
     source = config.corpus.source
-    return _concept_table(config, name, "" if source in NO_FOLDER else folder_facts(Path(source)).revision)
+    return _concept_table(config, name, "" if source == "planted" else folder_facts(corpus_folder(source)).revision)
 
 
 @lru_cache(maxsize=32)
@@ -182,16 +214,12 @@ def _concept_table(config: ConceptsConfig, name: str, _revision: str) -> pa.Tabl
     corpus, concept = config.corpus, CONCEPTS.get(name)
     if concept.corpus:
         return own_passages(concept)
+    if corpus.source != "planted":
+        return read_concept(corpus_folder(corpus.source), name)
     settings: dict[str, Any] = {**split_sizes(config), "seed": corpus.seed}
     if corpus.window:
         settings["window"] = corpus.window
-    if corpus.source == "planted":
-        return build_planted(name, **settings)
-    if corpus.source == "real":
-        from poolbench_corpora.real import build_real
-
-        return build_real(name, **settings)
-    return read_concept(Path(corpus.source), name)
+    return build_planted(name, **settings)
 
 
 @dataclass(frozen=True)
@@ -219,6 +247,8 @@ def _facts(folder: Path, _files: tuple[tuple[Path, FileState], ...]) -> FolderFa
     counts: Counter[str] = Counter()
 
     def look(content: bytes) -> None:
+        if content.startswith(b"PAR1"):  # of a table, every passage names its document, and none is planted
+            return
         counts["records"] += sum(1 for line in content.split(b"\n") if line.strip())
         counts["planted"] += len(_PLANTED.findall(content))
         counts["documents"] += len(_DOCUMENT.findall(content))
@@ -271,8 +301,8 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
         return passages if mask is None else masked(passages, concept, mask)
 
     def count() -> int:
-        """Return the passages that there are; the grammar and the archives give as many as the budget asks for."""
-        if source.corpus.source in NO_FOLDER and not concept.corpus:
+        """Return the passages that there are; the grammar writes as many as the budget asks for."""
+        if source.corpus.source == "planted" and not concept.corpus:
             return sizes[f"num_{split}"]
         try:
             return build().num_rows
@@ -299,10 +329,9 @@ def masked(passages: pa.Table, concept: Concept, mask: str) -> pa.Table:
 def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
     """Return the source of a concept's scorer texts if it is not its corpus, whose folder then has none."""
     corpus = config.corpus
-    if corpus.source in NO_FOLDER or concept.corpus:
+    if corpus.source == "planted" or concept.corpus:
         return None
-    has_own = (Path(corpus.source) / concept.id / "scorer_pos.jsonl").is_file()
-    return None if has_own else corpus.scorer_texts
+    return None if has_scorer_texts(corpus_folder(corpus.source), concept.id) else corpus.scorer_texts
 
 
 def at_most(passages: pa.Table, size: int) -> pa.Table:

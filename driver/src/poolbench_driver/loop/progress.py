@@ -236,8 +236,12 @@ class JsonDisplay(_Counting):
 
 
 def open_display(name: str | None) -> Display:
-    """Return the display called `name`; for None, json if logs are, else rich on a terminal and plain elsewhere."""
-    display = name or ("json" if as_json() else "rich" if sys.stderr.isatty() else "plain")
+    """Return the display called `name`; for None, json if logs are, else rich on a terminal and plain elsewhere.
+
+    At the prompt of Python bars would be drawn over what is typed.
+    """
+    has_bars = sys.stderr.isatty() and not hasattr(sys, "ps1")
+    display = name or ("json" if as_json() else "rich" if has_bars else "plain")
     displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": _Counting}
     if display not in displays:
         raise ConfigError(f"unknown display {display!r}; use {', '.join(displays)}")

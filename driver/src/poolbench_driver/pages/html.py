@@ -93,11 +93,15 @@ def notebook_html(answer: Answer | None, parts: Iterable[Part]) -> str:
     headline = None if answer is None else [_headline(answer), _sentences(answer)]
     static = [part.with_cells(lambda cell: replace(cell, opens="")) for part in parts]
     contents = [_part(part) if part.heading else [_block(block) for block in part.blocks] for part in static]
-    return element("div", element("style", Html(_notebook_css())), headline, contents, class_=_IN_NOTEBOOK)
+    return element(
+        "div", element("style", Html(_notebook_css())), headline, contents, class_=f"{_IN_NOTEBOOK} {_NO_FORMULAS}"
+    )
 
 
 #: Class of what a notebook draws; its style applies below it only.
 _IN_NOTEBOOK = "poolbench"
+#: Classes in which MathJax 3 and 2 leave `$5 to $10` as it is.
+_NO_FORMULAS = "mathjax_ignore tex2jax_ignore"
 #: What of the page's style is of the whole page.
 _OF_PAGE = (":root", "@media (prefers", "html", "body", "header", "nav")
 

@@ -8,7 +8,10 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from poolbench.contracts import Row
+from poolbench.statistics.ranks import best_first
 from poolbench_driver.contract.page import Answer, Cell, Line, Page, Passage, Span, Table
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.text import interval
@@ -77,9 +80,13 @@ def spans(sentence: str, names: Iterable[str]) -> list[Span]:
 
 def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) -> Page:
     """Return the board of a run: entrants by mean rank on the primary metric, with the mean of each shown metric."""
-    ranks = {row[board.entrant]: row["value"] for row in rows if is_rank(row, board.primary)}
-    entrants = dict.fromkeys(row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
-    ordered = sorted(entrants, key=lambda name: (ranks.get(name) is None, ranks.get(name) or 0.0))
+    rank_rows = {row[board.entrant]: row for row in rows if is_rank(row, board.primary)}
+    ranks = {name: row["value"] for name, row in rank_rows.items()}
+    names = (row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
+    entrants = list(dict.fromkeys(names))
+    counts = [rank_rows[name].get("n") or 0 if name in ranks else 0 for name in entrants]
+    order = best_first(np.array([ranks.get(name) for name in entrants], float), np.array(counts))
+    ordered = [entrants[place] for place in order]
     lines = [
         Line.of(
             entrant_cell(name), number(ranks.get(name)), *(_mean(rows, board, name, metric) for metric in board.shown)

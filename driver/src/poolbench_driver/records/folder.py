@@ -1,6 +1,7 @@
 """A run's folder: its files, and how the newest is found.
 
-The folder's name is derived from the configuration, so the same command continues the same run.
+The folder's name is derived from the configuration, so the same command continues the same run. A run keeps its id in
+a folder that was renamed, and its copies are one run.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from filecmp import cmp
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
-from poolbench.errors import ConfigError, IntegrityError, NotFoundError
+from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import load_run_config
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.failure import Failure
 
+#: The settings of a run, which make a folder one, and its facts, when it has ended.
+_CONFIG_FILE, _MANIFEST_FILE = "config.resolved.yaml", "manifest.json"
 #: Definitions of the concepts of users that a run measured, and of their neighbours.
 _CONCEPTS_FILE = "concepts.json"
 #: Properties of the model, so that the run can be planned where the model is not.
@@ -49,14 +53,32 @@ UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
 
 class RunFolder:
-    """`<output>/<run_id>/` with results, tables, report and state."""
+    """The folder of a run, `<output>/<run_id>/`, with its tables, report and state."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run_id: str = "") -> None:
+        """Take the folder of a run. Without `run_id`, the name of the folder is the id."""
+        self.path, self._id = path, run_id
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Return the run of a folder.
+
+        A renamed folder keeps the id that its manifest records, unless another run beside it has this id.
+        """
+        folder = cls(path)
+        recorded = folder._recorded_id
+        try:
+            if recorded == path.name or recorded != run_id(folder.config()):
+                return folder
+        except PoolbenchError:
+            return folder
+        beside = (other for other in _folders(path.parent) if recorded in (other._recorded_id, other.id))
+        has_namesake = not all(other.is_copy_of(folder) for other in beside)  # it is a copy of itself
+        return folder if has_namesake else cls(path, recorded)
 
     @classmethod
     def create(cls, output: Path, config: RunConfig) -> RunFolder:
-        """Return the folder of `config` below `output`; an existing one is continued."""
+        """Create the folder of a configuration's run below `output`, or reuse the existing one."""
         folder = cls(output / run_id(config))
         try:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
@@ -67,7 +89,7 @@ class RunFolder:
                 if user_concepts
                 else ""
             )
-            folder.file("config.resolved.yaml").write_text(note + settings, "utf-8")
+            folder.file(_CONFIG_FILE).write_text(note + settings, "utf-8")
             if user_concepts:
                 from poolbench.library import definitions_of
 
@@ -82,16 +104,28 @@ class RunFolder:
         return folder
 
     @classmethod
-    def find(cls, output: Path, name: str) -> RunFolder:
-        """Return an existing run by id, or `latest`; raise NotFoundError with the runs there are."""
-        path = output / name
-        if not (path / "config.resolved.yaml").is_file():
-            runs = ", ".join(run.path.name for run in list_runs(output)) or "none"
-            raise NotFoundError(f"no run {name!r} in {output}; there are: {runs}")
-        return cls(path.resolve()).checked()
+    def find(cls, output: Path, name: str) -> Self:
+        """Return an existing run.
 
-    def checked(self) -> RunFolder:
-        """Return the run; raise ConfigError if another version of PoolBench wrote its state."""
+        Args:
+            output: Folder of the runs.
+            name: Id of the run, name of its folder, or `latest`.
+
+        Raises:
+            NotFoundError: There is no such run; the message lists the runs that exist.
+            ConfigError: Another version of PoolBench wrote the run.
+        """
+        path = output / name
+        if not (path / _CONFIG_FILE).is_file():
+            runs = {run.id: run.path for run in list_runs(output)}
+            run_name = path.readlink().name if path.is_symlink() else name  # `latest`, where the folder was renamed
+            if run_name not in runs:
+                raise NotFoundError(f"no run {name!r} in {output}; there are: {', '.join(runs) or 'none'}")
+            path = runs[run_name]
+        return cls.at(path.resolve()).checked()
+
+    def checked(self) -> Self:
+        """Return this run. Raise ConfigError if another version of PoolBench wrote its state."""
         state = self.read_state()
         if state.get("state", RunState.DAMAGED) != RunState.DAMAGED:
             _require_version(self.file("state.json"), state.get("schema_version"))
@@ -99,15 +133,27 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """Return the run's id."""
-        return self.path.name
+        """Return the id of the run."""
+        return self._id or self.path.name
+
+    @property
+    def _recorded_id(self) -> str:
+        """Return the id that the manifest records, or the name of the folder if there is no manifest."""
+        try:
+            return str(json.loads(self.file(_MANIFEST_FILE).read_text("utf-8"))["run_id"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return self.path.name
+
+    def is_copy_of(self, other: RunFolder) -> bool:
+        """Return whether both folders hold the same settings and the same results."""
+        return all(_is_same(self.file(name), other.file(name)) for name in (_CONFIG_FILE, "results.parquet"))
 
     def file(self, name: str) -> Path:
-        """Return a file of the run."""
+        """Return the path of a file in the folder."""
         return self.path / name
 
     def write_state(self, state: RunState, **fields: Any) -> dict[str, Any]:
-        """Record the state of the run, which `status` and `watch` read; return what was recorded."""
+        """Write the state of the run, which `status` and `watch` read. Return the content of the file."""
         content = {
             "state": state,
             "host": socket.gethostname(),
@@ -123,10 +169,10 @@ class RunFolder:
         return content
 
     def read_state(self) -> dict[str, Any]:
-        """Return what `write_state` recorded last, or an empty state.
+        """Return the content of the state file, or {} if there is no file.
 
-        The state is `died` where the driver is gone, and `damaged` where the file cannot be read: the next run writes
-        it again.
+        The state is `died` if the process of the run has ended, and `damaged` if the file cannot be read. The next run
+        writes the file again.
         """
         try:
             state = json.loads(self.file("state.json").read_text("utf-8"))
@@ -139,9 +185,9 @@ class RunFolder:
         return state | {"state": RunState.DIED} if state["state"] in UNFINISHED and _is_gone(state) else state
 
     def recall_concepts(self) -> None:
-        """Let this process find the run's own concepts as they were, also where the store has them no longer.
+        """Register the user's concepts that the run measured, even if they have been removed from the store.
 
-        Raise ConfigError if the file of their definitions is damaged.
+        Raise ConfigError if the file with their definitions is damaged.
         """
         from poolbench.library import recall
 
@@ -152,11 +198,11 @@ class RunFolder:
             raise ConfigError(f"{file} is damaged; run the command of {self.id} again, which writes it") from None
 
     def write_model(self, model: ModelInfo) -> None:
-        """Record the properties of the model that planning needs."""
+        """Write the properties of the model that planning needs."""
         self.file(_MODEL_FILE).write_bytes(model.recorded())
 
     def model(self) -> ModelInfo | None:
-        """Return the model as the run found it; None if the run has not started. Raise ConfigError if it is damaged."""
+        """Return the recorded properties of the model, or None before the run starts. Raise ConfigError if damaged."""
         from poolbench_driver.models import ModelInfo
 
         file = self.file(_MODEL_FILE)
@@ -166,15 +212,15 @@ class RunFolder:
             raise ConfigError(f"{file} is damaged; run the command of {self.id} again, which writes it") from None
 
     def config(self) -> RunConfig:
-        """Return the run's configuration; raise ConfigError if it is damaged or of another version."""
+        """Return the configuration. Raise ConfigError if the file is damaged or of another version."""
         try:
-            return load_run_config(self.file("config.resolved.yaml"), {})
+            return load_run_config(self.file(_CONFIG_FILE), {})
         except ConfigError as error:
             remedy = f"run the command of {self.id} again, which writes it, or remove the folder"
             raise ConfigError(f"{error}; {remedy}") from None
 
     def write_table(self, name: str, table: pa.Table) -> None:
-        """Write `<name>.parquet`, whole or not at all."""
+        """Write `<name>.parquet` completely or not at all."""
         import pyarrow.parquet as pq
 
         partial = self.file(f".{name}.parquet")
@@ -183,9 +229,9 @@ class RunFolder:
         partial.replace(self.file(f"{name}.parquet"))
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        """Return the rows of a table that have some values in some columns; all without any.
+        """Return the rows of a table in which columns have the given values, or all rows without values.
 
-        A table that the run has not, and one without such a column, has no rows. Raise as `read_table`.
+        Return no rows if the run has no such table or the table has no such column. Raise the errors of `read_table`.
         """
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -202,12 +248,17 @@ class RunFolder:
     def read_table(
         self, name: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return a table of the run, or some of its columns, or its rows that meet a condition.
+        """Read a table of the run.
+
+        Args:
+            name: Name of the table, such as `results`.
+            where: Condition on the rows; by default all rows are read.
+            columns: Columns to read; by default all.
 
         Raises:
-            NotFoundError: It is not written yet.
-            IntegrityError: It is damaged.
-            ConfigError: Another version of PoolBench wrote it.
+            NotFoundError: The run has not written the table yet.
+            IntegrityError: The table is damaged.
+            ConfigError: Another version of PoolBench wrote the table.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -227,15 +278,15 @@ class RunFolder:
 
     @property
     def tables(self) -> Mapping[str, pa.Table]:
-        """Return the tables by name; each is read when it is asked for, as `read_table` does."""
+        """Return the tables by name. Each table is read when it is accessed, by `read_table`."""
         return _TablesOfFolder(self)
 
     def finished(self) -> FinishedRun:
-        """Return what a suite reads of the run."""
+        """Return the id, configuration and tables of the run, for its suite."""
         return FinishedRun(self.id, self.config(), self.tables)
 
     def write_manifest(self, **facts: Any) -> None:
-        """Write `manifest.json`: the run's facts, and size and hash of every file, so that a copy can be checked."""
+        """Write `manifest.json` with facts of the run, and with the size and hash of each file for checks of copies."""
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name not in _NOT_LISTED)
         content = {
             "run_id": self.id,
@@ -251,7 +302,7 @@ class RunFolder:
                 for file in files
             },
         }
-        self.file("manifest.json").write_text(json.dumps(content, indent=1), "utf-8")
+        self.file(_MANIFEST_FILE).write_text(json.dumps(content, indent=1), "utf-8")
 
     def write_failures(self, failures: Sequence[Failure]) -> None:
         """Write `failures.parquet`."""
@@ -263,7 +314,7 @@ class RunFolder:
 
 
 class _TablesOfFolder(Mapping[str, "pa.Table"]):
-    """The tables of a run by name, read when they are asked for."""
+    """The tables of a run by name, each read when it is accessed."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -282,7 +333,7 @@ class _TablesOfFolder(Mapping[str, "pa.Table"]):
 
 
 #: Files that change after the manifest is written.
-_NOT_LISTED = ("manifest.json", "state.json")
+_NOT_LISTED = (_MANIFEST_FILE, "state.json")
 
 
 def manifest_files(manifest: bytes, where: Path | str) -> dict[str, str]:
@@ -290,7 +341,7 @@ def manifest_files(manifest: bytes, where: Path | str) -> dict[str, str]:
 
     Raises:
         IntegrityError: The manifest is damaged.
-        ConfigError: Another version of PoolBench wrote it.
+        ConfigError: Another version of PoolBench wrote the manifest.
     """
     try:
         content = json.loads(manifest)
@@ -308,9 +359,9 @@ def _require_version(where: Path | str, version: Any) -> None:
 
 
 def run_id(config: RunConfig) -> str:
-    """Return budget, data and configuration hash: readable, and the same for the same work.
+    """Return the id of a configuration's run: its budget, its data and its hash.
 
-    A concept of the user may be removed and added again with other passages, so their revisions are part of the hash.
+    A user may remove a concept and add it again with other passages, so the hash contains the revisions of passages.
     """
     corpus_by_concept = {name: corpus for name in config.concept_ids if (corpus := CONCEPTS.get(name).corpus)}
     if corpus_by_concept:
@@ -322,18 +373,40 @@ def run_id(config: RunConfig) -> str:
 
 
 def list_runs(output: Path) -> list[RunFolder]:
-    """Return all runs below `output`, newest first."""
-    files = [file for file in output.glob("*/config.resolved.yaml") if not file.parent.is_symlink()]
+    """Return all runs below `output`, newest first. Copies of a run count once."""
+    return without_copies(RunFolder.at(folder.path) for folder in _folders(output))
+
+
+def _folders(output: Path) -> list[RunFolder]:
+    """Return the folders of runs below `output`, newest first, with their names as ids."""
+    files = [file for file in output.glob(f"*/{_CONFIG_FILE}") if not file.parent.is_symlink()]
     return [RunFolder(file.parent) for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
 
 
+def without_copies(folders: Iterable[RunFolder]) -> list[RunFolder]:
+    """Return the folders without copies. Of equal folders, the one named by its id is kept, or else the first."""
+    folders = list(folders)
+    runs_by_settings = dict[bytes, list[RunFolder]]()  # few results are then compared
+    for folder in sorted(folders, key=lambda one: one.id != one.path.name):
+        of_settings = runs_by_settings.setdefault(folder.file(_CONFIG_FILE).read_bytes(), [])
+        if not any(folder.is_copy_of(other) for other in of_settings):
+            of_settings.append(folder)
+    return [folder for folder in folders if any(folder is one for runs in runs_by_settings.values() for one in runs)]
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    if first.is_file() and second.is_file():
+        return cmp(first, second, shallow=False)
+    return not first.is_file() and not second.is_file()
+
+
 def now() -> str:
-    """Return the time in UTC, ISO 8601."""
+    """Return the current UTC time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _is_gone(state: dict[str, Any]) -> bool:
-    """Return whether the process that wrote a state has ended; one of another machine is assumed to run."""
+    """Return whether the process that wrote a state has ended. A process of another machine counts as running."""
     if state.get("host") != socket.gethostname():
         return False
     try:

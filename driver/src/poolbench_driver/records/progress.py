@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -94,7 +95,7 @@ class Progress(_Published):
     sent: Annotated[tuple[SentTask, ...], Field(max_length=MOST)] = ()  # the longest first
     notes: Annotated[tuple[_Text, ...], Field(max_length=MOST)] = ()  # the last ones
     failures: Annotated[tuple[FailedTask, ...], Field(max_length=MOST)] = ()  # the last ones
-    figures: Annotated[tuple[FirstFigure, ...], Field(max_length=MOST)] = ()  # the best first
+    figures: Annotated[tuple[FirstFigure, ...], Field(max_length=MOST)] = ()  # by metric, the best first
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -122,7 +123,7 @@ class FirstFigures:
         self._unread.extend(tables)  # another thread reads them
 
     def read(self) -> list[dict[str, Any]]:
-        """Read some of the tables; return the best means, as `FirstFigure` has them."""
+        """Read some of the tables; return the best means of each metric in turn, as `FirstFigure` has them."""
         batch_size = min(len(self._unread), _READ_AT_ONCE, _MAX_READ - self._num_read)
         self._num_read += batch_size
         for _ in range(batch_size):
@@ -140,4 +141,6 @@ class FirstFigures:
             {"metric": metric, "entrant": entrant, "layer": layer, "value": fmean(values), "num_cells": len(values)}
             for (metric, entrant, layer), values in self._values.items()
         ]
-        return sorted(means, key=lambda mean: -mean["value"])[:MOST]
+        best_first = sorted(means, key=lambda mean: (self.metrics.index(mean["metric"]), -mean["value"]))
+        by_metric = [list(group) for _, group in groupby(best_first, key=lambda mean: mean["metric"])]
+        return [mean for group in by_metric for mean in group[: MOST // len(by_metric)]]

@@ -22,7 +22,7 @@ from poolbench.statuses import RunState
 from poolbench.storage import open_store
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.config import RunConfig
-from poolbench_driver.records.folder import RunFolder, manifest_files, now
+from poolbench_driver.records.folder import RunFolder, manifest_files, now, without_copies
 from poolbench_driver.records.progress import FirstFigures
 from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, PROGRESS, STATE, Run, RunRecords, Runs, encode_keys
 
@@ -44,13 +44,18 @@ def find_run(output: Path, name: str) -> RunFolder:
     not ended.
     """
     if (Path(name) / "config.resolved.yaml").is_file():
-        return RunFolder(Path(name).resolve()).checked()
+        return RunFolder.at(Path(name).resolve()).checked()
     place, _, run_name = name.rstrip("/").rpartition("/runs/") if "://" in name else ("", "", name)
     try:
         return RunFolder.find(output, run_name)
     except NotFoundError as error:
         store = open_store(place) if place else _store(error)
         return fetch_run(Runs(output, RunRecords(store)).find(run_name), store, output)
+
+
+def find_runs(output: Path, names: Iterable[str]) -> list[RunFolder]:
+    """Return runs by name as `find_run` does, each once: copies of a run do not count twice on a board."""
+    return without_copies(find_run(output, name) for name in names)
 
 
 def fetch_run(run: Run, store: ObjectStore, output: Path, *, renew: bool = False) -> RunFolder:
@@ -69,7 +74,6 @@ def fetch_run(run: Run, store: ObjectStore, output: Path, *, renew: bool = False
         folder = RunFolder.find(output, run.id)
         if not renew or folder.read_state().get("updated_at") == run.state.get("updated_at"):
             return folder
-        shutil.rmtree(folder.path)
     return _fetched(store, run.id, run.state, output)
 
 
@@ -89,8 +93,11 @@ def _store(error: NotFoundError) -> ObjectStore:
 
 
 def _fetched(store: ObjectStore, run_id: str, state: dict[str, Any], output: Path) -> RunFolder:
-    """Copy the files of a run, each checked against the manifest. The folder appears whole or not at all."""
-    partial = output / f".{run_id}.partial"
+    """Copy the files of a run, each checked against the manifest. The folder appears whole or not at all.
+
+    A folder of that name stays until its files are there.
+    """
+    place, partial, before = (output / name for name in (run_id, f".{run_id}.partial", f".{run_id}.before"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
@@ -104,11 +111,15 @@ def _fetched(store: ObjectStore, run_id: str, state: dict[str, Any], output: Pat
                 (partial / name).write_bytes(data)
         (partial / _MANIFEST).write_bytes(manifest)
         (partial / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
-        partial.rename(output / run_id)
+        if place.exists():
+            shutil.rmtree(before, ignore_errors=True)
+            place.rename(before)
+        partial.rename(place)
+        shutil.rmtree(before, ignore_errors=True)
     except (OSError, PoolbenchError):
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return RunFolder((output / run_id).resolve())
+    return RunFolder(place.resolve())
 
 
 def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> bytes:

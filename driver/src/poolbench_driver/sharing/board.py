@@ -11,8 +11,10 @@ from poolbench_driver.console.board import BoardView
 from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Cell, Column, Line, Page, Part, Span, Table
 from poolbench_driver.contract.verification import Say, State
+from poolbench_driver.dataset_folder import CHECKSUMS
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of
+from poolbench_driver.sharing.bundle import is_added
 from poolbench_driver.sharing.verification import Verdict, verify
 
 #: More lines than any board has.
@@ -22,44 +24,64 @@ _ALL = "99999999"
 def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, say: Say = lambda line: None) -> Page:
     """Verify bundles, and write a board of those that hold as `index.html` and `board.json`; return the page.
 
-    A bundle that does not hold is named with the reason, and has no line.
+    A bundle that does not hold is named with the reason, and has no line. The figures of copies have one line.
 
     Args:
-        places: Bundles, or folders of bundles.
+        places: Bundles, unpacked ones too, or folders of bundles.
 
     Raises:
         NotFoundError: The folders hold no bundle.
     """
-    files = sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.zip")))
-    if not files:
+    bundles = _bundles(places)
+    if not bundles:
         raise NotFoundError(f"no bundle (*.zip) in {', '.join(map(str, places))}; `poolbench-driver submit` writes one")
-    verdicts = dict[str, Verdict]()
+    verdicts, lines = dict[str, Verdict](), dict[str, Verdict]()
     with tempfile.TemporaryDirectory(prefix="poolbench-board-") as temporary:
         runs = Path(temporary, "runs")
         runs.mkdir()
-        for number, file in enumerate(files, start=1):
-            say(f"verifying {file} ({number} of {len(files)})")
+        for number, (name, file) in enumerate(bundles.items(), start=1):
+            say(f"verifying {file} ({number} of {len(bundles)})")
             root = Path(temporary, str(number))
-            verdict = verify(file, signers=signers, place=root)
-            name = f"{verdict.run} {verdict.digest[:8]}" if verdict.run else file.name
-            if verdict.holds and name not in verdicts:
-                (root / verdict.run).rename(runs / name)
-            verdicts[name] = verdict
-        page = _page(BoardView(RunSource(runs)), verdicts)
+            verdicts[name] = verdict = verify(file, signers=signers, place=root)
+            if not verdict.holds:
+                continue
+            # The files of a bundle that holds are as its checksums say, so those of one digest differ in the signature.
+            line = _run(verdict)
+            if line not in lines:
+                (root / verdict.run).rename(runs / line)
+            if line not in lines or _is_signed(verdict):
+                lines[line] = verdict
+        page = _page(BoardView(RunSource(runs)), verdicts, lines)
     output.mkdir(parents=True, exist_ok=True)
     write_at_once(output / "board.json", json_of(page))
     write_at_once(output / "index.html", html_of(page))
     return page
 
 
-def _page(view: BoardView, verdicts: Mapping[str, Verdict]) -> Page:
+def _bundles(places: Sequence[Path]) -> dict[str, Path]:
+    """Return bundles by their path below a place, or by their whole path where two places have the same."""
+    bundles = dict[str, Path]()
+    for place in places:
+        is_bundle = place.is_file() or (place / CHECKSUMS).is_file()
+        for file in [place] if is_bundle else sorted(place.rglob("*.zip")):
+            name = file.name if is_bundle else file.relative_to(place).as_posix()
+            if file not in bundles.values() and not is_added(name):
+                bundles[str(file) if name in bundles else name] = file
+    return bundles
+
+
+def _page(view: BoardView, verdicts: Mapping[str, Verdict], verdicts_of_lines: Mapping[str, Verdict]) -> Page:
     """Return the board of the quantity that most runs measured, those of the others, and what was checked."""
-    page, parts = _static(view.page({"lines": _ALL}), verdicts), list[Part]()
+    page, parts = _static(view.page({"lines": _ALL}), verdicts_of_lines), list[Part]()
     quantities = next((field.choices for field in page.form.fields if field.name == "of"), ()) if page.form else ()
     for place, label in quantities[1:]:
-        other = _static(view.page({"of": place, "lines": _ALL}), verdicts)
+        other = _static(view.page({"of": place, "lines": _ALL}), verdicts_of_lines)
         parts.append(Part(f"board-{place}", label, [other.board], note=other.answer.text))
-    lines = [Line.of(name, c.stage, c.state, c.note) for name, verdict in verdicts.items() for c in verdict.stages]
+    lines = [
+        Line.of(f"{name}: {_run(verdict)}", check.stage, check.state, check.note)
+        for name, verdict in verdicts.items()
+        for check in verdict.stages
+    ]
     heads = [Column(head, is_text=True) for head in ("bundle", "stage", "state", "what was compared, or why not")]
     note = "`poolbench-driver verify FILE` repeats this without a model; with `--rerun` it measures some cells again."
     parts.append(Part("verification", "What was checked", [Table.of(heads, lines)], "Verification", note=note))
@@ -76,16 +98,30 @@ def _static(page: Page, verdicts: Mapping[str, Verdict]) -> Page:
 
     def with_state(line: Line) -> Line:
         run = next(cell.text for cell in line.cells if cell.opens)
-        return replace(line, cells=[*(replace(cell, opens="") for cell in line.cells), _state(verdicts[run])])
+        # Of a run without a namesake the board has the id, and not the name of the folder.
+        verdict = verdicts.get(run) or next(one for one in verdicts.values() if one.holds and one.run == run)
+        return replace(line, cells=[*(replace(cell, opens="") for cell in line.cells), _state(verdict)])
 
     columns = [*(replace(column, link="", order="") for column in page.board.columns), Column("verified", is_text=True)]
     lines = [with_state(line) for line in page.board.lines]
     return replace(page, board=replace(page.board, columns=columns, lines=lines))
 
 
+def _run(verdict: Verdict) -> str:
+    """Return the name that the board has for the run of a bundle."""
+    return f"{verdict.run} {verdict.digest[:16]}" if verdict.run else "no run"
+
+
+def _is_signed(verdict: Verdict) -> bool:
+    return any(check.stage == "signature" and check.state == State.PASSED for check in verdict.stages)
+
+
 def _state(verdict: Verdict) -> Cell:
     """Return in a few words what was checked of a bundle that holds, and in a note what was not."""
     signature = next(check for check in verdict.stages if check.stage == "signature")
-    by = signature.note.partition(";")[0] if signature.state == State.PASSED else "not signed"
+    by = signature.note.partition(";")[0] if _is_signed(verdict) else "not signed"
     unchecked = [f"{check.stage}: {check.note}" for check in verdict.stages if check.state == State.UNCHECKED]
-    return Cell(f"from scores; {by}", note="; ".join(unchecked))
+    figures = "figures not verified" if "scores" in verdict.unchecked else "from scores"
+    open_stages = [stage for stage in verdict.unchecked if stage not in ("scores", "signature")]
+    more = f"; not checked: {', '.join(open_stages)}" if open_stages else ""
+    return Cell(f"{figures}; {by}{more}", note="; ".join(unchecked))

@@ -1,7 +1,7 @@
 """Bundles: a run as one file that others verify. It holds figures and scores, and no text.
 
-A bundle is a ZIP of what `export run` writes without the page, and of a signature of its checksums, whose hash is the
-digest of the bundle. Who opens one trusts nothing of it: names, sizes and columns are checked before more is read.
+A bundle is a ZIP of what `export run` writes without page and texts, and of a signature of its checksums, whose hash is
+the digest of the bundle. Who opens one trusts nothing of it: names, sizes and columns are checked before more is read.
 """
 
 import re
@@ -9,10 +9,13 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +23,6 @@ import pyarrow.parquet as pq
 from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.statuses import RunState
 from poolbench.storage import Artifacts
-from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS, CROISSANT, MANIFEST, files_below, sha256_of
 from poolbench_driver.records import RunFolder
 from poolbench_driver.release import ENVIRONMENT, export_run
@@ -70,7 +72,7 @@ def submit(
 
     Raises:
         NotFoundError: The run has not ended.
-        RestrictedError: Its tables hold texts.
+        RestrictedError: A table holds texts that its suite does not declare.
         IntegrityError: A file of the run is not as its manifest says.
         InputError: The key cannot sign, or `output` is a folder.
     """
@@ -82,11 +84,9 @@ def submit(
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".submit-") as place:
         root, packed = Path(place, "bundle"), Path(place, "packed.zip")
-        export_run(folder, artifacts, keys, root, licence=licence, command=command, with_report=False, on_part=on_part)
-        refused = refused_tables(root)
-        if refused or SUITES.get(folder.config().suite).shows_texts:
-            why = refused[0] if refused else f"the tables of {folder.config().suite} show texts"
-            raise RestrictedError(f"{why}; a bundle holds scores only")
+        export_run(folder, artifacts, keys, root, licence=licence, command=command, with_texts=False, on_part=on_part)
+        if refused := refused_tables(root):
+            raise RestrictedError(f"{refused[0]}; a bundle holds scores only")
         if key is not None:
             sign(root / CHECKSUMS, key)
         pack(root, packed)
@@ -101,28 +101,41 @@ def pack(root: Path, output: Path) -> None:
             archive.writestr(zipfile.ZipInfo(name), (root / name).read_bytes(), zipfile.ZIP_DEFLATED)
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """A file of a bundle that is not opened yet."""
+
+    name: str  # its path, without the folder around the bundle that some programs add
+    stored_name: str
+    is_regular: bool
+    size: int
+    packed_size: int
+    read: Callable[[], IO[Any]]  # in bytes
+
+
 @contextmanager
 def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
     """Yield a bundle, unpacked into a folder that is removed afterwards, or into `place`, which stays.
+
+    Args:
+        file: A ZIP, also one that another program packed from the same files, or the unpacked folder.
 
     Raises:
         NotFoundError: The file does not exist.
         InputError: It is not a bundle, or one that must not be unpacked; the message says why.
     """
-    if not file.is_file():
+    if not file.exists():
         raise NotFoundError(f"no bundle {file}; `poolbench-driver submit RUN --output {file}` writes one")
     with tempfile.TemporaryDirectory(prefix="poolbench-bundle-") as temporary:
         root = place or Path(temporary)
         try:
-            with zipfile.ZipFile(file) as archive:
-                _require_harmless(archive.infolist())
-                for entry in archive.infolist():
-                    target = root / entry.filename
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    with archive.open(entry) as source, target.open("xb") as copy:
-                        shutil.copyfileobj(source, copy)  # at most as many bytes as the entry declares
+            if file.is_dir():
+                _copy(_entries_of_folder(file), root)
+            else:
+                with zipfile.ZipFile(file) as archive:
+                    _copy(_entries_of_zip(archive), root)
         except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, OSError) as error:
-            raise InputError(f"it is not a whole ZIP file ({error})") from None
+            raise InputError(f"it is not a whole {'folder' if file.is_dir() else 'ZIP file'} ({error})") from None
         runs = [path.parent for path in root.glob("*/config.resolved.yaml")]
         if len(runs) != 1 or not (root / CHECKSUMS).is_file() or len({*root.glob("*/")}) != 1:
             raise InputError(f"it is not a bundle: one run and {CHECKSUMS} are needed, and nothing else")
@@ -131,18 +144,69 @@ def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
         yield Bundle(root, RunFolder(runs[0]))
 
 
-def _require_harmless(entries: Iterable[zipfile.ZipInfo]) -> None:
-    """Raise InputError for entries that do not belong into a bundle, or would take too much room."""
-    names, size = set[str](), 0
+def is_added(name: str) -> bool:
+    """Return whether a file or folder is one that macOS or Windows puts beside those of the user."""
+    parts = name.split("/")
+    return "__MACOSX" in parts or parts[-1].startswith("._") or parts[-1] in (".DS_Store", "Thumbs.db", "desktop.ini")
+
+
+def _entries_of_zip(archive: zipfile.ZipFile) -> list[_Entry]:
+    """Return the files of a ZIP. Entries of folders, which some programs write, hold nothing."""
+    entries = []
+    for info in archive.infolist():
+        name = info.filename.replace("\\", "/")  # as old programs of Windows write it
+        if not name.endswith("/"):
+            is_regular = info.external_attr >> 28 in (0, 8)
+            read = partial(archive.open, info)
+            entries.append(_Entry(name, info.filename, is_regular, info.file_size, info.compress_size, read))
+    return _without_folder_around(entries)
+
+
+def _entries_of_folder(folder: Path) -> list[_Entry]:
+    entries = []
+    for path in sorted(islice(folder.rglob("*"), 10 * MOST_FILES)):  # any folder may be named
+        if path.is_symlink() or not path.is_dir():
+            name, size = path.relative_to(folder).as_posix(), path.lstat().st_size
+            is_regular = path.is_file() and not path.is_symlink()
+            entries.append(_Entry(name, name, is_regular, size, size, partial(open, path, "rb")))
+    if not any(PurePosixPath(entry.name).name == CHECKSUMS for entry in entries):
+        raise InputError(f"it is a folder without {CHECKSUMS}, and not a bundle; `poolbench-driver submit` writes one")
+    return _without_folder_around(entries)
+
+
+def _without_folder_around(entries: Iterable[_Entry]) -> list[_Entry]:
+    """Return the files of a bundle without what file managers add: files of their own, and a folder around all."""
+    files = [entry for entry in entries if not is_added(entry.name)]
+    folders = [entry.name.removesuffix(CHECKSUMS) for entry in files if PurePosixPath(entry.name).name == CHECKSUMS]
+    around = min(folders, key=len, default="")
+    if all(entry.name.startswith(around) for entry in files):
+        return [replace(entry, name=entry.name.removeprefix(around)) for entry in files]
+    return files
+
+
+def _copy(entries: Sequence[_Entry], root: Path) -> None:
+    """Write the files of a bundle below a folder; raise InputError before, if one of them must not be written."""
+    _require_harmless(entries)
     for entry in entries:
-        name, kind = entry.filename, entry.external_attr >> 28
-        if not _NAME.fullmatch(name) or kind not in (0, 8) or name in names:  # 8: a regular file
-            raise InputError(f"its entry {name[:100]!r} does not belong into a bundle, or is there twice")
-        names.add(name)
-        size += entry.file_size
-        if len(names) > MOST_FILES or size > MOST_BYTES or entry.file_size > MOST_RATIO * entry.compress_size + 65_536:
+        target = root / entry.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with entry.read() as source, target.open("xb") as copy:
+            shutil.copyfileobj(source, copy)  # of a ZIP, at most as many bytes as the entry declares
+
+
+def _require_harmless(entries: Iterable[_Entry]) -> None:
+    """Raise InputError for files that do not belong into a bundle, or would take too much room."""
+    names, total = set[str](), 0
+    for entry in entries:
+        if not _NAME.fullmatch(entry.name) or not entry.is_regular:
+            raise InputError(f"its entry {entry.stored_name[:100]!r} does not belong into a bundle")
+        if entry.name in names:
+            raise InputError(f"its entry {entry.stored_name[:100]!r} is there twice")
+        names.add(entry.name)
+        total += entry.size
+        if len(names) > MOST_FILES or total > MOST_BYTES or entry.size > MOST_RATIO * entry.packed_size + 65_536:
             raise InputError(
-                f"its entry {name!r} has {entry.file_size:,} bytes, packed as {entry.compress_size:,}: a bundle has at "
+                f"its entry {entry.name!r} has {entry.size:,} bytes, packed as {entry.packed_size:,}: a bundle has at "
                 f"most {MOST_FILES} files, {MOST_BYTES >> 30} GiB, and {MOST_RATIO} bytes for each packed one"
             )
 
@@ -152,14 +216,24 @@ def refused_tables(root: Path) -> list[str]:
     refused = list[str]()
     for file in sorted(root.glob("*/*.parquet")):
         try:
-            num_rows, schema = pq.read_metadata(file).num_rows, pq.read_schema(file)
+            metadata, schema = pq.read_metadata(file), pq.read_schema(file)
         except (pa.ArrowException, OSError) as error:
             refused.append(f"{file.name} is not a whole Parquet file ({str(error)[:80]})")
             continue
-        texts = [field.name for field in schema if field.name in _TEXT_COLUMNS or pa.types.is_nested(field.type)]
-        refused += [f"{file.name} has {num_rows:,} rows"] if num_rows * max(1, len(schema)) > MOST_VALUES else []
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        in_lists = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+        num_values = max(in_lists, metadata.num_rows * max(1, len(schema)))
+        texts = [field.name for field in schema if field.name in _TEXT_COLUMNS or _has_strings_inside(field.type)]
+        refused += [f"{file.name} has {num_values:,} values"] if num_values > MOST_VALUES else []
         refused += [f"{file.name} holds texts ({', '.join(texts)})"] if texts else []
     return refused
+
+
+def _has_strings_inside(kind: pa.DataType) -> bool:
+    """Return whether lists, structures or maps of a column hold strings."""
+    inner = [kind.field(place).type for place in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(_has_strings_inside(part) or any(check(part) for check in is_text) for part in inner)
 
 
 def checksums(data: bytes) -> dict[str, str]:

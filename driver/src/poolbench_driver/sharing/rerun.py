@@ -1,11 +1,12 @@
 """Cells of a bundle measured again: what catches scores that are wrong and fit their figures."""
 
-import hashlib
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from poolbench.contracts import Row
+from poolbench.statuses import Status
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.registry import SUITES
@@ -14,24 +15,32 @@ from poolbench_driver.contract.verification import Check, Say, State, named
 from poolbench_driver.loop import Pace, RunLoop
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.series import prepare_all
-from poolbench_driver.sharing.bundle import Bundle
 from poolbench_driver.stages.stage import Plan, PlannedWork, committed_keys
 
 #: How far a figure may lie from the same of another machine, where its interval allows no more.
 TOLERANCE = 0.002
+#: The same of the mean scores that D3 is measured in, and of a gate's verdict: another machine trains a scorer that is
+#: not quite the same.
+SCORER_TOLERANCE = 0.05
+_OF_SCORERS = ("scorer.gate", "scorer.positive_mean", "scorer.negative_mean")
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """Measures some cells of bundles again on a cluster."""
+    """Measures some cells of bundles again on a cluster.
+
+    Attributes:
+        draw: Number that draws the cells. Its choice is the verifier's, after the bundle is there.
+    """
 
     count: int
+    draw: int
     open_session: Callable[[], Session]
     open_display: Callable[[], Display]
     pace: Pace | None = None
 
-    def __call__(self, bundle: Bundle, run: FinishedRun, say: Say) -> Check:
-        """Return whether the figures of cells agree, which the digest of the bundle draws.
+    def __call__(self, run: FinishedRun, say: Say) -> Check:
+        """Return whether the figures of the drawn cells agree.
 
         Raises:
             PoolbenchError: The cluster cannot measure them.
@@ -39,36 +48,38 @@ class Rerun:
         session, suite = self.open_session(), SUITES.get(run.config.suite)
         artifacts, spec, rows = session.artifacts, suite.board, run.tables["results"].to_pylist()
         (job,) = prepare_all([run.config], session)
-        cells = drawn(rows, spec, bundle.digest)[: self.count]
-        say(f"rerun: {'; '.join(', '.join(map(str, cell)) for cell in cells)}")
+        cells = drawn(rows, spec, self.draw)[: self.count]
+        say(f"rerun, draw {self.draw}: {'; '.join(', '.join(map(str, cell)) for cell in cells)}")
         part = part_of(job.plan, {key for cell in cells for key in suite.behind(job.plan, *cell)})
         committed = committed_keys(artifacts)
         num_reused = sum(committed.issuperset(task.outputs.values()) for task in part.tasks.values())
         with closing(self.open_display()) as display:
             failures = RunLoop(part, artifacts, session.queue, session.leases, display, pace=self.pace).run()
         results = assemble(job.plan, artifacts, failures, run.id)["results"].to_pylist()
-        again, problems, count = {row["cell_id"]: row["value"] for row in results}, list[str](), 0
-        for row in rows:
-            if (row[spec.block], row[spec.entrant], row["layer"]) in cells and (limit := _limit(row)) is not None:
-                value, count = again.get(row["cell_id"]), count + 1
-                if value is None or abs(value - row["value"]) > limit:
-                    problems.append(f"{named(row)} is {row['value']:.6g}, and was measured again as {value}")
+        again, problems, count = {row["cell_id"]: row for row in results}, list[str](), 0
+        for row in _behind_cells(rows, cells, spec):
+            if (limit := _limit(row)) is not None:
+                count += 1
+                problems += _differences(row, again.get(row["cell_id"]), limit)
         if not count:
-            return Check(
-                "rerun", State.UNCHECKED, "the bundle has no figure with an interval, which measuring would check"
-            )
+            why = "the drawn cells have no figure with an interval, which measuring would check"
+            return Check("rerun", State.UNCHECKED, f"draw {self.draw}: {why}")
         done = f"{len(part.tasks) - num_reused} tasks were done for them, and {num_reused} had been in this store"
-        return Check.of("rerun", problems, f"{count} figures of {len(cells)} cells agree; {done}")
+        check = Check.of("rerun", problems, f"{count} figures of {len(cells)} cells agree; {done}")
+        return replace(check, note=f"draw {self.draw}: {check.note}")
 
 
-def drawn(rows: Sequence[Row], spec: BoardSpec, digest: str) -> list[tuple[str, str, int]]:
-    """Return cells (block, entrant, layer) in an order that a digest draws: who makes a bundle cannot choose them."""
-    cells = {
-        (row[spec.block], row[spec.entrant], row["layer"])
-        for row in rows
-        if row["metric"] == spec.primary and row["value"] is not None
-    }
-    return sorted(cells, key=lambda cell: hashlib.sha256(f"{digest} {cell}".encode()).digest())
+def drawn(rows: Sequence[Row], spec: BoardSpec, draw: int) -> list[tuple[str, str, int]]:
+    """Return cells (block, entrant, layer) in an order that a number draws."""
+    cells = {(row[spec.block], row[spec.entrant], row["layer"]) for row in rows if row["metric"] == spec.primary}
+    return random.Random(draw).sample(sorted(cells), len(cells))
+
+
+def _behind_cells(rows: Sequence[Row], cells: Collection[tuple[str, str, int]], spec: BoardSpec) -> list[Row]:
+    """Return the rows of cells, and those of the scorers that their texts are scored with."""
+    of_cells = [row for row in rows if (row[spec.block], row[spec.entrant], row["layer"]) in cells]
+    scorers = {row[column] for row in of_cells for column in ("scorer", "neighbour")} - {None}
+    return of_cells + [row for row in rows if row["metric"] in _OF_SCORERS and row["scorer"] in scorers]
 
 
 def part_of(plan: Plan, keys: set[str]) -> Plan:
@@ -93,6 +104,21 @@ def _limit(row: Row) -> float | None:
     Probes give the same on all machines but for rounding. Of steered texts some may differ, so their figures must agree
     within their uncertainty.
     """
-    if row["value"] is None or row["ci_low"] is None or row["metric"] == "rank.mean":
+    is_d1, is_of_scorer = row["metric"].startswith("d1."), row["metric"] in _OF_SCORERS
+    if row["metric"] == "rank.mean" or row["status"] == Status.FAILED:
         return None
-    return TOLERANCE if row["metric"].startswith("d1.") else max(TOLERANCE, (row["ci_high"] - row["ci_low"]) / 2)
+    if row["value"] is None:
+        return TOLERANCE if is_d1 else None
+    if row["ci_low"] is None:
+        return SCORER_TOLERANCE if is_of_scorer else None
+    return TOLERANCE if is_d1 else max(TOLERANCE, (row["ci_high"] - row["ci_low"]) / 2)
+
+
+def _differences(row: Row, again: Row | None, limit: float) -> Iterator[str]:
+    """Yield how a row differs from the one that was measured again."""
+    value = None if again is None else again["value"]
+    if (value is None) != (row["value"] is None) or (value is not None and abs(value - row["value"]) > limit):
+        stored = row["status"] if row["value"] is None else f"{row['value']:.6g}"
+        yield f"{named(row)} is {stored}, and was measured again as {value}"
+    elif again is not None and value is not None and again["n"] != row["n"]:
+        yield f"{named(row)} is of {row['n']} items, and was measured again on {again['n']}"

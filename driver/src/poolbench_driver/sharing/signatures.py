@@ -1,6 +1,8 @@
 """Signatures of files by OpenSSH, whose keys researchers have (ssh-keygen(1), options `-Y`)."""
 
+import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 from poolbench.errors import ConfigError, InputError
@@ -26,27 +28,59 @@ def check(file: Path, signature: Path, signers: Path | None) -> str:
         signers: Keys and their owners, as ALLOWED SIGNERS of ssh-keygen(1); None leaves open whose key it is.
 
     Raises:
-        ConfigError: ssh-keygen is not installed.
-        InputError: The signature is not one of this file, or not by one of the signers.
+        ConfigError: ssh-keygen is not installed, or `signers` cannot be read.
+        InputError: The signature is not one of this file, or no line of the signers permits its key.
     """
-    data, of_this, wrong = file.read_bytes(), ("-n", NAMESPACE, "-s", signature), "it is not a signature of this bundle"
+    data, of_this = file.read_bytes(), ("-n", NAMESPACE, "-s", signature)
+    good = _ssh_keygen("it is not a signature of this bundle", "check-novalidate", *of_this, data=data)
+    key, reasons = good.split()[-1], list[str]()
     if signers is None:
-        key = _ssh_keygen(wrong, "check-novalidate", *of_this, data=data).split()[-1]
         return f"signed with the key {key}; --signers FILE says whose keys are trusted"
-    stranger = f"its key is not one of {signers}"
-    owner = _ssh_keygen(stranger, "find-principals", "-f", signers, "-s", signature).partition("\n")[0]
-    _ssh_keygen(wrong, "verify", "-f", signers, "-I", owner, *of_this, data=data)
-    return f"signed by {owner}"
+    try:
+        lines = signers.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigError(f"--signers {signers} cannot be read ({error.strerror}); name a file of keys") from None
+    for number, line in enumerate(lines, start=1):
+        owner, reason = _owner(line, signature, data)
+        if owner:
+            return f"signed by {owner}"
+        reasons += [f"line {number}: {reason}"] if reason else []
+    more = f" ({'; '.join(reasons[:3])})" if reasons else ""
+    raise InputError(f"no line of {signers} permits its key {key}{more}")
+
+
+def _owner(line: bytes, signature: Path, data: bytes) -> tuple[str, str]:
+    """Return whom a line of allowed signers names as owner of the key that has signed, or why it does not permit this.
+
+    OpenSSH reads the line, so patterns, options and certificates are as it takes them. Of a whole file it looks for
+    owners in the first line with the key alone, which another line may permit for this purpose.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(line + b"\n")
+        file.flush()
+        done = _run("find-principals", "-f", file.name, "-s", signature)
+        owner = next((name for name in done.stdout.decode("utf-8", "replace").split("\n") if name[:1] != "!"), "")
+        if owner:
+            done = _run("verify", "-f", file.name, "-I", owner, "-n", NAMESPACE, "-s", signature, data=data)
+    if not done.returncode:
+        return owner, ""
+    # A line of another key has no reason of its own.
+    reasons = re.findall(rf"^{re.escape(file.name)}:1: (.*)", done.stderr.decode("utf-8", "replace"), re.MULTILINE)
+    return "", reasons[0].strip()[:200] if reasons and line.strip() else ""
 
 
 def _ssh_keygen(wrong: str, *arguments: str | Path, data: bytes | None = None) -> str:
     """Return what ssh-keygen prints; raise InputError that says what is wrong, with its reason, if it fails."""
-    try:
-        done = subprocess.run(["ssh-keygen", "-Y", *map(str, arguments)], input=data, capture_output=True, check=False)
-    except FileNotFoundError:
-        remedy = "install OpenSSH 8.2 or later (`apt install openssh-client`)"
-        raise ConfigError(f"signatures need ssh-keygen, which is not on this machine: {remedy}") from None
+    done = _run(*arguments, data=data)
     if done.returncode:
         reason = (done.stderr or done.stdout).decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise InputError(f"{wrong} ({reason[:200] or f'ssh-keygen ended with {done.returncode}'})")
     return done.stdout.decode("utf-8", "replace")
+
+
+def _run(*arguments: str | Path, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["ssh-keygen", "-Y", *map(str, arguments)], input=data, capture_output=True, check=False)
+    except FileNotFoundError:
+        remedy = "install OpenSSH 8.2 or later (`apt install openssh-client`)"
+        raise ConfigError(f"signatures need ssh-keygen, which is not on this machine: {remedy}") from None

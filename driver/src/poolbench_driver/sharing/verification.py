@@ -21,10 +21,8 @@ from poolbench_driver.records.folder import manifest_files
 from poolbench_driver.sharing.bundle import SIGNATURE, Bundle, checksums, opened
 from poolbench_driver.sharing.signatures import check
 
-#: Measures cells of a bundle again, and returns the stage.
-Rerun = Callable[[Bundle, FinishedRun, Say], Check]
-#: Stages that need something that a machine may lack: a signature, the corpus, the model.
-_OPTIONAL = ("signature", "corpus", "model")
+#: Measures cells of a run again, and returns the stage.
+Rerun = Callable[[FinishedRun, Say], Check]
 #: What damaged or hostile tables raise where code of the pipeline reads them.
 _DAMAGE = (
     PoolbenchError,
@@ -48,10 +46,14 @@ class Verdict:
     stages: Sequence[Check]
 
     @property
+    def unchecked(self) -> list[str]:
+        """Return the stages that could not be checked."""
+        return [check.stage for check in self.stages if check.state == State.UNCHECKED]
+
+    @property
     def holds(self) -> bool:
-        """Return whether no stage failed, and all were checked but those that need what a machine may lack."""
-        unchecked = {check.stage for check in self.stages if check.state == State.UNCHECKED}
-        return unchecked <= {*_OPTIONAL} and all(check.state != State.FAILED for check in self.stages)
+        """Return whether no stage failed, and a rerun that was asked for compared something."""
+        return "rerun" not in self.unchecked and all(check.state != State.FAILED for check in self.stages)
 
 
 def verify(
@@ -107,7 +109,9 @@ def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say)
             stage = one.stage
             yield one
         if stage == "scores":
-            yield Check("scores", State.UNCHECKED, f"runs of {run.config.suite} keep no scores that give their figures")
+            yield Check(
+                "scores", State.UNCHECKED, f"figures of {run.config.suite} are not computed again from its tables"
+            )
         stage = "ranks"
         yield _ranks(rows, run)
     except _DAMAGE as error:
@@ -115,7 +119,7 @@ def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say)
         return
     if rerun is not None:
         try:
-            yield rerun(bundle, run, say)
+            yield rerun(run, say)
         except PoolbenchError as error:
             yield Check("rerun", State.UNCHECKED, str(error))
 

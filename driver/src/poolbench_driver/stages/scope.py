@@ -9,8 +9,9 @@ from poolbench.concepts import CONCEPTS, Concept
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.errors import ConfigError, UnknownConceptError
 from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategies, strategies_of
-from poolbench_driver.config import ConceptsConfig
-from poolbench_driver.corpora.sources import dataset_revision, run_dataset
+from poolbench_corpora.io import read_manifest
+from poolbench_driver.config import ConceptsConfig, corpus_folder
+from poolbench_driver.corpora.sources import all_concepts, dataset_revision, run_dataset
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.imports.steered_texts import ImportedTexts
 from poolbench_driver.models import ModelInfo
@@ -145,6 +146,8 @@ class Scope:
                 windows = [corpus.window]
             elif corpus.source == "planted":
                 windows = [_PLANTED_WINDOW]
+            elif manifest := read_manifest(corpus_folder(corpus.source)):
+                windows = [manifest.window]
         return TOKENS_PER_WORD * sum(sum(window) / 2 for window in windows) / max(1, len(windows))
 
     @cached_property
@@ -198,7 +201,7 @@ def resolve_names(config: ConceptsConfig) -> tuple[ConceptsConfig, list[Strategy
             raise ConfigError(
                 f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`"
             )
-    concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
+    concepts, strategies = concepts_of(config), select_strategies(config.strategies or None)
     spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
     return config.model_copy(update=spelled), strategies
 
@@ -217,10 +220,11 @@ def neighbours_of(config: ConceptsConfig) -> list[str]:
     return [name for name in concept_of if name not in config.concepts]
 
 
-def _concepts(names: Sequence[str]) -> list[str]:
-    if not names or list(names) == ["all"]:
-        return [concept.id for concept in CONCEPTS.all()]
-    return list(dict.fromkeys(CONCEPTS.get(name).id for name in names))
+def concepts_of(config: ConceptsConfig) -> list[str]:
+    """Return the ids of the concepts of a run, each once; raise UnknownConceptError with the nearest ones."""
+    if config.concepts in ((), ("all",)):
+        return all_concepts(config.corpus.source)
+    return list(dict.fromkeys(CONCEPTS.get(name).id for name in config.concepts))
 
 
 def left_out(strategies: Sequence[StrategySpec]) -> str:

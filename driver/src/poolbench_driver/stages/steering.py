@@ -36,7 +36,9 @@ from poolbench.steps.steerer import (
     ReadParams,
 )
 from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
-from poolbench_driver.config import ConceptsConfig
+from poolbench.word_rules import word_rules
+from poolbench_corpora.io import read_manifest
+from poolbench_driver.config import ConceptsConfig, corpus_folder
 from poolbench_driver.corpora.sources import calibration_step, openings_step, passages_step, prompted_step
 from poolbench_driver.imports.steered_texts import ImportedTexts, texts_step
 from poolbench_driver.stages.probes import Probes
@@ -73,14 +75,16 @@ class Scores(Stage):
 def plan_scorers(scope: Scope) -> Scorers:
     """Plan training and gate of every scorer.
 
-    Part (b) of the gate reads the model's own continuations of passage halves.
+    Part (b) of the gate reads the model's own continuations of passage halves. The rule that labelled the corpus, if
+    one did, labels them.
     """
     draft, config, budget = Draft(), scope.config, scope.config.budget
     concepts: dict[str, ScorerKeys] = {}
     for concept in scope.scored_concepts:
         test = draft.add_local(passages_step(config, concept, "test"))
+        rule = _rule_params(config, concept)
         params = steps.TrainParams(
-            concept=concept.id, mode=config.scorer_mode, seed=config.seed, **_base_params(config, concept)
+            concept=concept.id, mode=config.scorer_mode, seed=config.seed, **_base_params(config, concept), **rule
         )
         inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
         trained = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
@@ -93,10 +97,21 @@ def plan_scorers(scope: Scope) -> Scorers:
             steps.TEST_PASSAGES(): test,
             steps.CONTINUATIONS(): continuations,
         }
-        gate_params = steps.GateParams(num_tokens=budget.max_tokens, seed=config.seed)
+        gate_params = steps.GateParams(num_tokens=budget.max_tokens, seed=config.seed, **rule)
         gate = draft.add(steps.GATE, gate_params, gate_inputs, [steps.MEASURES()])[steps.MEASURES()]
         concepts[concept.id] = ScorerKeys(trained[steps.SCORER()], trained[steps.MEASURES()], continuations, gate)
     return Scorers(draft.work, concepts)
+
+
+def _rule_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
+    """Return the version of a concept's word rule where the manifest of its corpus says that this rule labelled it."""
+    rule = word_rules().get(concept.id)
+    if rule is None or concept.corpus or config.corpus.source == "planted":
+        return {}
+    manifest = read_manifest(corpus_folder(config.corpus.source))
+    tables = manifest.tables if manifest else {}
+    labels = {Path(name).parent.name: facts.labels for name, facts in tables.items()}
+    return {"rule": rule.version} if labels.get(concept.id) == rule.summary else {}
 
 
 def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:

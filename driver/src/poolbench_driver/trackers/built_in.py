@@ -98,7 +98,8 @@ class Trackio(WandB):
     def _open(self, name: str, settings: dict[str, Any]) -> Any:
         import trackio
 
-        project, unmeasured = os.environ.get("TRACKIO_PROJECT", PROJECT), {"auto_log_gpu": False, "auto_log_cpu": False}
+        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
+        unmeasured: dict[str, Any] = {"auto_log_gpu": False, "auto_log_cpu": False}
         return trackio.init(project, name, config=settings, resume="allow", embed=False, **unmeasured)
 
     def _close(self, exit_code: int) -> None:

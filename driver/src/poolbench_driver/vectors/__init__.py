@@ -7,5 +7,6 @@
 | `exporting`, `snippets` | files and scripts for other tools |
 | `importing` | their files as vectors of a model |
 | `serving` | vectors under names of models, in the cluster's steerer |
+| `units` | the unit of strengths, and the strength that is recommended |
 | `listing`, `words` | the vectors below a folder; a card in words |
 """

@@ -1,13 +1,13 @@
 """The card of a steering vector, and the folder that holds both: `vector.safetensors` and `card.json`."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from poolbench import __version__
 from poolbench.config.base import StrictModel
@@ -48,7 +48,20 @@ class Strength(CardModel):
     safe_high: Finite | None = None
     """The range in which the text stayed fluent and, where it was measured, `damage.perplexity_ratio` at most 1.5."""
     reason: Text | None = None
-    """Why a value is null."""
+    """Why a value is null, or that the recommended strength is above the safe range."""
+
+    @model_validator(mode="after")
+    def _says_what_is_unsafe(self) -> Self:
+        """Gain and safety are measured on different texts, so the best gain may lie above the safe range."""
+        if self.reason is None and self.recommended is not None and self.warning([self.recommended]):
+            above = f"the recommended strength {self.recommended:g} is above the safe range"
+            object.__setattr__(self, "reason", f"{above}, which ends at {self.safe_high:.3g}")
+        return self
+
+    def warning(self, strengths: Sequence[float]) -> str | None:
+        """Return which strengths are above the safe range, as a line for users; None if none is."""
+        above = [f"{one:g}" for one in strengths if self.safe_high is not None and abs(one) > self.safe_high]
+        return f"warning: strength {', '.join(above)}: safe up to {self.safe_high:.3g}" if above else None
 
 
 class Source(CardModel):
@@ -65,7 +78,7 @@ class Source(CardModel):
     """Name of the file that was imported."""
     file_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     norms: dict[Layer, Finite] | None = None
-    """Norm of each vector in that file; here they are unit vectors."""
+    """Norm of each vector in that file."""
 
 
 class CardMeasure(CardModel):
@@ -142,7 +155,7 @@ class VectorCard(CardModel):
             raise InputError(f"the card of the vector cannot be read{of_field}: {first['msg']}") from None
 
     def alpha(self, strength: float, layer: int) -> float | None:
-        """Return the factor of the unit vector at a strength; None where the residual norm is unknown."""
+        """Return the factor of the vector at a strength; None where the residual norm is unknown."""
         if self.apply.alpha_unit == "absolute":
             return strength
         norm = (self.apply.residual_norms or {}).get(layer)
@@ -151,7 +164,7 @@ class VectorCard(CardModel):
 
 @dataclass(frozen=True)
 class Vector:
-    """Unit vectors by layer, and their card."""
+    """Vectors by layer, and their card: of unit norm if a run made them, and else as their file has them."""
 
     card: VectorCard
     vectors: Mapping[int, np.ndarray]  # float32 [width]
@@ -239,15 +252,10 @@ def sha256_of_vectors(vectors: Mapping[int, np.ndarray]) -> str:
     return hashlib.sha256(numbers).hexdigest()
 
 
-def unit_vectors(vectors: Mapping[int, np.ndarray]) -> tuple[dict[int, np.ndarray], dict[int, float]]:
-    """Return unit vectors by rising layer, float32, and the norms before; a unit vector keeps its bits."""
-    units, norms = dict[int, np.ndarray](), dict[int, float]()
-    for layer in sorted(vectors):
-        vector = vectors[layer].astype(np.float64)
-        norms[layer] = float(np.linalg.norm(vector))
-        is_unit = abs(norms[layer] - 1) < _UNIT_TOLERANCE
-        units[layer] = (vector if is_unit else vector / norms[layer]).astype(np.float32)
-    return units, norms
+def unit_vector(vector: np.ndarray) -> np.ndarray:
+    """Return a vector over its norm, float32; a unit vector keeps its bits."""
+    norm = np.linalg.norm(vector.astype(np.float64))
+    return vector if abs(norm - 1) < _UNIT_TOLERANCE else (vector / norm).astype(np.float32)
 
 
 def made_here() -> str:

@@ -93,12 +93,14 @@ def _neuronpedia(vector: Vector) -> Mapping[str, bytes]:
     """
     layer = _single_layer(vector, "neuronpedia")
     alpha = _recommended_alpha(vector)
+    if alpha is None:  # the numbers of a file have a size of their own
+        alpha = 1.0 if vector.card.apply.alpha_unit == "absolute" else _DEFAULT_STRENGTH
     record = {
         "modelId": _model_name(vector),
         "layerNumber": layer,
         "hookType": "hook_resid_post",
         "vector": [float(number) for number in vector.vectors[layer]],
-        "vectorDefaultSteerStrength": _DEFAULT_STRENGTH if alpha is None else min(alpha, _STRENGTH_LIMIT),
+        "vectorDefaultSteerStrength": min(alpha, _STRENGTH_LIMIT),
         "vectorLabel": vector.card.name,
     }
     return {"": json.dumps(record).encode() + b"\n"}
@@ -126,7 +128,8 @@ def _recommended_alpha(vector: Vector) -> float | None:
 
 def _alpha(vector: Vector) -> str:
     alpha = _recommended_alpha(vector)
-    return "ALPHA" if alpha is None or len(vector.vectors) > 1 else f"{alpha:.4g}"
+    is_of_all = len(vector.vectors) == 1 or vector.card.apply.alpha_unit == "absolute"
+    return f"{alpha:.4g}" if alpha is not None and is_of_all else "ALPHA"
 
 
 def _model_name(vector: Vector) -> str:

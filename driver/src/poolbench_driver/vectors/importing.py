@@ -13,12 +13,12 @@ from poolbench.errors import InputError, PoolbenchError, shown
 from poolbench_driver.dataset_folder import sha256_of
 from poolbench_driver.models import MODEL_LICENCES, ModelInfo, model_type
 from poolbench_driver.vectors.card import (
+    Application,
     Source,
     Strength,
     Vector,
     VectorCard,
     sha256_of_vectors,
-    unit_vectors,
     vector_name,
 )
 
@@ -29,7 +29,7 @@ _REMEDY = "--force takes it where the width fits"
 def import_vector(
     path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False, remedy: str = _REMEDY
 ) -> Vector:
-    """Return the vector of a file as one of a model.
+    """Return the vector of a file as one of a model, with the sizes that its layers have there.
 
     Args:
         layer: Block whose output it is for. Of a file that names layers, the one to take; default: all.
@@ -46,7 +46,7 @@ def import_vector(
             require_same_model(file, carried, model.ref, remedy)
         file = file.at(layer)
         _require_fit(file, model)
-    vectors, norms = unit_vectors({number: vector for number, vector in file.vectors.items() if number is not None})
+    vectors = {number: vector for number, vector in file.vectors.items() if number is not None}
     of_model: dict[str, Any] = {
         "model": model.ref.id,
         "model_revision": model.ref.revision,
@@ -61,11 +61,12 @@ def import_vector(
         tool=file.format,
         file=path.name,
         file_sha256=sha256_of(path) if path.is_file() else None,
-        norms=norms,
+        norms={number: float(np.linalg.norm(vector.astype(np.float64))) for number, vector in vectors.items()},
     )
     card = VectorCard(
         name=file.label or vector_name(model.ref.id, path.stem),
         width=model.width,
+        apply=Application(alpha_unit="absolute"),
         strength=Strength(reason=_NO_STRENGTH),
         source=source,
         licence=MODEL_LICENCES.get(model.ref.id, "unknown"),
@@ -89,6 +90,12 @@ def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int
         if model is not None:
             require_same_model(file, Vector.of_file(file), reference_of(model), "`vectors import --force` takes it")
         return {number: vector for number, vector in file.at(layer).vectors.items() if number is not None}
+
+
+def read_with_card(path: Path) -> Vector | None:
+    """Return the vector of a file that carries its card; None without one. Raise InputError as `read_for_model`."""
+    with _naming(path):
+        return Vector.of_file(read_vector_file(path))
 
 
 def reference_of(model: str) -> ModelRef:

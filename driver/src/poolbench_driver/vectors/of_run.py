@@ -26,7 +26,7 @@ from poolbench_driver.vectors.card import (
     VectorCard,
     made_here,
     sha256_of_vectors,
-    unit_vectors,
+    unit_vector,
     vector_name,
 )
 
@@ -69,7 +69,7 @@ def vector_of_run(
     row = _row_of(folder, concept, strategy, layer, construction)
     refuse_restricted(f"the direction of {concept}", [row["key"]])
     row = {**row, "construction": construction or row["construction"]}
-    vectors, _ = unit_vectors({row["layer"]: _read(artifacts, row)})
+    vectors = {row["layer"]: unit_vector(_read(artifacts, row))}
     return Vector(_card(folder, artifacts, row, vectors), vectors)
 
 

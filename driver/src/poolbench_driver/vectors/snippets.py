@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench_driver.vectors.card import Vector
@@ -9,7 +11,7 @@ from poolbench_driver.vectors.card import Vector
 _HEAD = '''"""Steer {model} along {name} at layer {layer}, in {tool}: python steer.py PROMPT [ALPHA]
 
 The vector is added to the output of block {layer}, counted from 0: h + ALPHA * vector, at all positions. It has the
-norm 1, so ALPHA is in the units of the residual stream.{note}
+norm {norm:.6g}, in the units of the residual stream.{note}
 """
 
 import sys
@@ -145,6 +147,7 @@ def snippet(tool: str, vector: Vector, layer: int, alpha: float | None) -> str:
         layer=layer,
         tool=tool,
         note=note,
+        norm=float(np.linalg.norm(vector.vectors[layer])),
         imports=imports,
         source=source,
         revision=None if is_local else card.model_revision,

@@ -119,6 +119,15 @@ def test_other_metrics_have_boards_but_no_standings(rows: list[dict[str, Any]]) 
     assert [test["board"] for test in view.tests] == ["all", "complete"]
 
 
+@pytest.mark.parametrize("metric", ["d1.auroc", "d2.best_gain"])
+def test_columns_of_differences_are_called_by_the_metric(rows: list[dict[str, Any]], metric: str) -> None:
+    lines = [{**line, "metric": metric} for line in rows if line["metric"] == "d1.auroc"]
+    (part,) = rank_parts(build_ranks([*lines, ranked(metric)], metric))
+    _, standings, pairs, *_ = map(heads_of, tables_of(*part.blocks))
+    assert f"{metric} behind best" in standings and f"{metric} difference" in pairs
+    assert not any("AUROC" in head for head in [*standings, *pairs])
+
+
 def test_letters_and_diagram_show_the_same_groups(rows: list[dict[str, Any]]) -> None:
     view = d1_ranks(rows)
     board = view.boards["d1.auroc"]

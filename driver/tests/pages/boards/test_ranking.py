@@ -50,6 +50,17 @@ def test_missing_cells_and_the_complete_board():
     assert ranks_of(complete) == {"A1": 1, "W1": 2, "P1": 3}
 
 
+def test_a_strategy_that_lacks_a_concept_does_not_lead():
+    """W1 is first wherever it is measured, on two of three concepts; L1 has no value at all."""
+    cells = grid({"W1": [0.9, 0.9, None], "A1": [0.8, 0.8, 0.8], "P1": [0.5, 0.5, 0.9], "L1": [None] * 3})
+    cells = [{**each, "status": "ok" if each["value"] is not None else "failed"} for each in cells]
+    board = rank_board(cells, "d1.auroc")
+    assert board.entrants == ("A1", "P1", "W1", "L1")
+    assert ranks_of(board) == {"A1": 2, "P1": pytest.approx(7 / 3), "W1": 1, "L1": None}
+    families = family_ranks(board, {"W1": "W", "A1": "A", "P1": "A"})
+    assert [(rank.family, rank.num_blocks) for rank in families] == [("A", 3), ("W", 2), ("L1", 0)]
+
+
 def test_nothing_to_compare_gives_no_board():
     assert rank_board(grid({"A1": [0.9]}), "d1.auroc") is None
     assert rank_board([], "d1.auroc") is None

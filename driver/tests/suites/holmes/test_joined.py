@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from poolbench.errors import ConfigError, InputError
+from poolbench_corpora.probing import ProbingSets, suite_sets
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
@@ -71,6 +72,22 @@ def test_the_share_of_the_training_data_is_that_of_the_run(tmp_path: Path) -> No
     }  # fmt: skip
     with pytest.raises(InputError, match=r"no rows of 0\.5 of the training data, which is joined; it has 0\.03125, 1"):
         among(tmp_path, run_of({"dep": 0.25}, flash=0.5))
+
+
+def test_the_sets_that_ship_are_joined_to_those_of_the_public_suite(tmp_path: Path) -> None:
+    """59 paradigms of BLiMP, 17 of Zorro, upos, xpos and dep have the texts of the suite; 25 others are rebuilt."""
+    shipped = [definition for definition in ProbingSets().all() if definition.fidelity != "planted"]
+    sets = [{"set": d.id, "stands_for": d.stands_for, "fidelity": d.fidelity} for d in shipped]
+    entrant = "smollm2-135m A11_mean_all final"
+    rows = [{"metric": SCORE, "task": d.id, "entrant": entrant, "value": 0.7} for d in shipped]
+    model: dict[str, Any] = {"model": "smollm2-135m", "preset": "demo"}
+    config = load_run_config(None, {"suite": "holmes", "protocol": "published", **model})
+    tables = {"sets": pa.Table.from_pylist(sets), "published": pa.Table.from_pylist(rows)}
+    head, *_ = RECORDED.partition("\n")
+    lines = [f"0,{one.id},{one.type},{one.phenomenon},.03125,.9,.5" for one in suite_sets().values()]
+    recorded = among(tmp_path, FinishedRun("run-1", config, tables), table="\n".join([head, *lines]))
+    assert recorded.notes[0].startswith(f"joined: {entrant}, on the 104 sets in common of 208; 25 of them rebuilt")
+    assert pairs_of(recorded) == {"A": 100, entrant: 50, "B": 0}
 
 
 @pytest.mark.parametrize(

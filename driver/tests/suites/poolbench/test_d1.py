@@ -1,9 +1,10 @@
-"""Checks of a concept from its cells of D1, by hand."""
+"""Checks of a concept from its cells of D1, and the passages that probes had right, by hand."""
 
+import pyarrow as pa
 import pytest
 
 from poolbench.contracts.measures import Measure
-from poolbench_driver.suites.poolbench.d1 import concept_check_rows
+from poolbench_driver.suites.poolbench.d1 import concept_check_rows, right_passages
 
 
 def cell(strategy, value, concept="causation", layer=3, status="ok", reason=None, metric="d1.auroc"):
@@ -51,3 +52,13 @@ def test_without_any_auroc_the_shares_are_null():
 def test_a_value_that_is_not_finite_is_a_null_whatever_was_said_of_it():
     found = Measure.of("d1.auroc", float("nan"), (0.1, 0.2), reason="alarm", n=3)
     assert (found.value, found.status, found.reason, found.n) == (None, "non_finite", "d1.auroc came out as nan", 3)
+
+
+def test_a_passage_without_a_score_has_no_answer():
+    scores = [("A", 1, 0.3), ("A", 0, 0.3), ("A", 0, -2.0), ("A", 1, None), ("B", 1, None)]
+    rows = [
+        {"concept": "causation", "strategy": name, "layer": 3, "passage_id": f"p{n}", "label": label, "score": score}
+        for n, (name, label, score) in enumerate(scores)
+    ]
+    (answers,) = right_passages(pa.Table.from_pylist(rows))["causation"].values()
+    assert answers == {"p0": True, "p1": False, "p2": True}

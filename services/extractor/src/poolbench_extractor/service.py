@@ -97,88 +97,97 @@ class ExtractorService:
     def extract(self, task: Task, io: TaskIO) -> None:
         """Write vectors by strategy and layer, and kept states, as far as they are missing."""
         params = EXTRACT.params_of(task)
-        decoder = self._models.get(params.reference(), params.change)
-        requests, keep = missing_outputs(params, io.missing)
-        passages = read_passages(task, io)
-        erased = None if params.erased_layer is None else Erased.of(params.erased_layer, io.table(DIRECTIONS()))
-        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule, erased=erased)
-        num_passages, num_sets = len(passages.ids), sum(map(len, requests.values()))
-        size = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {decoder.width:,}"
-        num_bytes = 4.0 * num_passages * num_sets * decoder.width
-        require_at_most(f"{size} are so many bytes", num_bytes, MAX_VECTOR_BYTES, "plan smaller tasks")
-        meta = {"model_revision": decoder.revision}
-        with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
-            sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
-            with reporting(decoder.device, io):
-                tables = core.extract(decoder, passages, requests, keep=sinks, reading=reading, progress=io.progress)
-            io.write_tables(tables, meta)
+        with self._models.using(params.reference(), params.change) as decoder:
+            requests, keep = missing_outputs(params, io.missing)
+            passages = read_passages(task, io)
+            erased = None if params.erased_layer is None else Erased.of(params.erased_layer, io.table(DIRECTIONS()))
+            reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule, erased=erased)
+            num_passages, num_sets = len(passages.ids), sum(map(len, requests.values()))
+            size = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {decoder.width:,}"
+            num_bytes = 4.0 * num_passages * num_sets * decoder.width
+            require_at_most(f"{size} are so many bytes", num_bytes, MAX_VECTOR_BYTES, "plan smaller tasks")
+            meta = {"model_revision": decoder.revision}
+            with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
+                sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
+                with reporting(decoder.device, io):
+                    tables = core.extract(
+                        decoder, passages, requests, keep=sinks, reading=reading, progress=io.progress
+                    )
+                io.write_tables(tables, meta)
 
     def features(self, task: Task, io: TaskIO) -> None:
         """Write pooled features of autoencoders, random directions and coordinates, as far as they are missing."""
         params = FEATURES_OF.params_of(task)
-        decoder = self._models.get(params.reference())
-        encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
-        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
-        with reporting(decoder.device, io):
-            marks = marks_of(io.table(PASSAGES()))
-            tables = read_features(
-                decoder, passages, encoders, params.layer, marks=marks, reading=reading, progress=io.progress
-            )
-        io.write_tables(tables, {"model_revision": decoder.revision})
+        with self._models.using(params.reference()) as decoder:
+            encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
+            reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
+            with reporting(decoder.device, io):
+                marks = marks_of(io.table(PASSAGES()))
+                tables = read_features(
+                    decoder, passages, encoders, params.layer, marks=marks, reading=reading, progress=io.progress
+                )
+            io.write_tables(tables, {"model_revision": decoder.revision})
 
     def recovered(self, task: Task, io: TaskIO) -> None:
         """Write loss recovered and the share of dense features of the same, as far as they are missing."""
         params = RECOVERED.params_of(task)
-        decoder = self._models.get(params.reference())
-        encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
-        reading, table = replace(reading_of(params, decoder.device), sinks=params.sink_rule), io.table(PASSAGES())
-        groups = table["group"].to_pylist() if "group" in table.column_names else ()
-        drawn: dict[str, Any] = {"groups": groups, "num_bootstrap": params.num_bootstrap, "seed": params.seed}
-        with reporting(decoder.device, io):
-            measures_by_role = recovered(
-                decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress
-            )
-        tables = {role: measures_table(measures) for role, measures in measures_by_role.items()}
-        io.write_tables(tables, {"model_revision": decoder.revision})
+        with self._models.using(params.reference()) as decoder:
+            encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
+            reading, table = replace(reading_of(params, decoder.device), sinks=params.sink_rule), io.table(PASSAGES())
+            groups = table["group"].to_pylist() if "group" in table.column_names else ()
+            drawn: dict[str, Any] = {"groups": groups, "num_bootstrap": params.num_bootstrap, "seed": params.seed}
+            with reporting(decoder.device, io):
+                measures_by_role = recovered(
+                    decoder, passages, encoders, params.layer, **drawn, reading=reading, progress=io.progress
+                )
+            tables = {role: measures_table(measures) for role, measures in measures_by_role.items()}
+            io.write_tables(tables, {"model_revision": decoder.revision})
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
         """Write the median residual norms on the fixed calibration texts."""
         params = CALIBRATE.params_of(task)
-        decoder = self._models.get(params.reference())
-        passages, reading = read_passages(task, io), reading_of(params, decoder.device)
-        with reporting(decoder.device, io):
-            table = calibrate(decoder, passages, params.layers, reading=reading, progress=io.progress)
-        for role in sorted(io.missing):
-            io.write_table(role, table, meta={"model_revision": decoder.revision})
+        with self._models.using(params.reference()) as decoder:
+            passages, reading = read_passages(task, io), reading_of(params, decoder.device)
+            with reporting(decoder.device, io):
+                table = calibrate(decoder, passages, params.layers, reading=reading, progress=io.progress)
+            for role in sorted(io.missing):
+                io.write_table(role, table, meta={"model_revision": decoder.revision})
 
     def damage(self, task: Task, io: TaskIO) -> None:
         """Write what steering does to given texts, and the tokens that directions promote, as far as missing."""
         params = STEERED_TEXTS.params_of(task)
-        decoder, passages = self._models.get(params.reference()), read_passages(task, io)
+        passages = read_passages(task, io)
         unit = 1.0 if params.alpha_unit == "absolute" else norm_at(io.table(CALIBRATION()), params.layer)
         edits = edits_of(io.table(DIRECTIONS()), params.direction_ids, params.strengths, unit)
         num_texts = len(passages.ids) * (1 + len(edits))
         require_at_most("texts, each under every edit,", num_texts, MAX_EDITED_TEXTS, "plan smaller tasks")
-        reading = reading_of(params, decoder.device)
-        with reporting(decoder.device, io):
-            figures, tokens = damage(decoder, passages, edits, params.layer, reading=reading, progress=io.progress)
-        unit_by_id = {edit.direction_id: edit.unit_D for edit in edits}
-        lenses = [lens(decoder, direction_id, unit_D) for direction_id, unit_D in unit_by_id.items()]
-        tables = {DAMAGE(): figures, LENS(): pa.concat_tables([*lenses, tokens])}
-        missing = {role: table for role, table in tables.items() if role in io.missing}
-        io.write_tables(missing, {"model_revision": decoder.revision})
+        with self._models.using(params.reference()) as decoder:
+            reading = reading_of(params, decoder.device)
+            with reporting(decoder.device, io):
+                figures, tokens = damage(decoder, passages, edits, params.layer, reading=reading, progress=io.progress)
+            unit_by_id = {edit.direction_id: edit.unit_D for edit in edits}
+            lenses = [lens(decoder, direction_id, unit_D) for direction_id, unit_D in unit_by_id.items()]
+            tables = {DAMAGE(): figures, LENS(): pa.concat_tables([*lenses, tokens])}
+            missing = {role: table for role, table in tables.items() if role in io.missing}
+            io.write_tables(missing, {"model_revision": decoder.revision})
 
     def train(self, task: Task, io: TaskIO) -> None:
         """Write the direction of a vector that is trained on passages."""
         params, passages = TRAINED_DIRECTION.params_of(task), io.table(PASSAGES())
-        decoder = self._models.get(params.reference())
-        reading = reading_of(params, decoder.device)
-        with reporting(decoder.device, io):
-            direction, losses = trained_direction(decoder, passages, params, reading=reading, progress=io.progress)
-        row = {"direction_id": direction.id, "vector": direction.vector.tolist(), "raw_norm": direction.raw_norm}
-        table = table_from_rows([row | {"seed": direction.seed, "status": Status.OK}], directions_schema(decoder.width))
-        meta = {"model_revision": decoder.revision, "first_loss": f"{losses[0]:.4f}", "last_loss": f"{losses[-1]:.4f}"}
-        io.write_table(DIRECTIONS(), table, meta=meta)
+        with self._models.using(params.reference()) as decoder:
+            reading = reading_of(params, decoder.device)
+            with reporting(decoder.device, io):
+                direction, losses = trained_direction(decoder, passages, params, reading=reading, progress=io.progress)
+            row = {"direction_id": direction.id, "vector": direction.vector.tolist(), "raw_norm": direction.raw_norm}
+            table = table_from_rows(
+                [row | {"seed": direction.seed, "status": Status.OK}], directions_schema(decoder.width)
+            )
+            meta = {
+                "model_revision": decoder.revision,
+                "first_loss": f"{losses[0]:.4f}",
+                "last_loss": f"{losses[-1]:.4f}",
+            }
+            io.write_table(DIRECTIONS(), table, meta=meta)
 
     def count(self, task: Task, io: TaskIO) -> None:
         """Write how often each token occurs in all passages given; only the tokenizer is loaded."""
@@ -194,7 +203,8 @@ class ExtractorService:
         """Return vectors of texts as JSON, or as an Arrow stream if accepted; a text that fails is a row."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
-        table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)
+        with self._models.using(request.reference()) as decoder:
+            table = embedding.embed(decoder, request, pooling, passages)
         if ARROW_STREAM in accept:
             return Response(embedding.as_stream(table), media_type=ARROW_STREAM)
         return JSONResponse(embedding.as_json(table))
@@ -202,12 +212,13 @@ class ExtractorService:
     def explain(self, request: ExplainRequest) -> JSONResponse:
         """Return what each token of texts adds to their vectors, and activations of features of an autoencoder."""
         pooling = embedding.unsupervised(request.strategy, request.params)
-        passages, decoder = embedding.passages_of(request, pooling), self._models.get(request.reference())
-        key, encoder = request.autoencoder, None
-        if key is not None:
-            artifacts = Artifacts(open_store(ClusterSettings.load().store_uri))
-            encoder = read_autoencoder(partial(artifacts.read, key), key, decoder)
-        return JSONResponse(explain(decoder, request, pooling, passages, encoder))
+        passages = embedding.passages_of(request, pooling)
+        with self._models.using(request.reference()) as decoder:
+            key, encoder = request.autoencoder, None
+            if key is not None:
+                artifacts = Artifacts(open_store(ClusterSettings.load().store_uri))
+                encoder = read_autoencoder(partial(artifacts.read, key), key, decoder)
+            return JSONResponse(explain(decoder, request, pooling, passages, encoder))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
         """Return revision, depth, width and window of a model, without loading its weights."""

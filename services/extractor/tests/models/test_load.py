@@ -235,17 +235,18 @@ def test_new_weights_in_the_same_folder_are_another_model(saved_llama: Path, tex
     weights = load_file(saved_llama / "model.safetensors")
     ref = variant(saved_llama, tmp_path / "m", weights)
     file, cache = tmp_path / "m" / "model.safetensors", DecoderCache(ExtractorSettings(device="cpu"))
-    decoder = cache.get(ref)
-    before = pooled(decoder, texts, "A1_mean")["A1_mean/1"]
-    new = save({name: each * 2 for name, each in weights.items()}, metadata={"format": "pt"})
-    with file.open("r+b") as content:
-        content.write(new)
-    assert pooled(decoder, texts, "A1_mean")["A1_mean/1"].equals(before)
-    with pytest.raises(ModelError, match="plan the run again"):
-        cache.get(ref)
+    with cache.using(ref) as decoder:
+        before = pooled(decoder, texts, "A1_mean")["A1_mean/1"]
+        new = save({name: each * 2 for name, each in weights.items()}, metadata={"format": "pt"})
+        with file.open("r+b") as content:
+            content.write(new)
+        assert pooled(decoder, texts, "A1_mean")["A1_mean/1"].equals(before)
+    with pytest.raises(ModelError, match="plan the run again"), cache.using(ref):
+        pass
     again = resolve_model(ref.source)
     assert again.revision != ref.revision
-    assert not pooled(cache.get(again), texts, "A1_mean")["A1_mean/1"].equals(before)
+    with cache.using(again) as decoder:
+        assert not pooled(decoder, texts, "A1_mean")["A1_mean/1"].equals(before)
 
 
 def test_device_auto_spreads_over_what_there_is(saved_llama: Path) -> None:

@@ -83,6 +83,7 @@ def test_what_cannot_be_probed_is_null_and_constant_vectors_are_chance(train, pl
     (measure,) = published(train, np.ones((120, 8))).measures
     assert measure.value == 0.5
     assert measure.reason.startswith("collapsed")
+    np.testing.assert_array_equal(unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0.0, 0.0]])
 
 
 def test_a_score_does_not_depend_on_the_rows_beside_it(train):

@@ -122,6 +122,22 @@ def test_a_readout_of_permuted_labels_ranks_by_those_labels(train, params):
     assert [np.argmax(view.details["auroc"]) for view in views] == [5, 2]
 
 
+def test_without_a_readout_of_the_concept_there_are_no_vectors(train):
+    parts = parts_of_split(train, 8, carrier=5)
+    labels = np.stack([np.zeros(len(train.ids)), train.labels], axis=1)  # no part separates a class that nobody has
+    with pytest.raises(CellError):
+        RowReader("best_heads", 8).views(as_vectors(parts).matrix_nW, train, np.arange(len(train.ids)), labels)
+
+
+def test_a_fold_whose_training_rows_have_one_class_has_no_scores():
+    vectors = np.random.default_rng(0).normal(size=(40, 3))
+    folds = np.arange(40) % 2
+    labels = np.zeros((40, 1))
+    labels[:10:2] = 1  # all in fold 0
+    scores = probe_scores(vectors, labels, folds, 1.0, 1e-6)[:, 0]
+    assert np.isnan(scores[folds == 0]).all() and np.isfinite(scores[folds == 1]).all()
+
+
 def test_held_out_rows_have_no_influence_on_the_readout(train):
     parts = parts_of_split(train, 8, carrier=5)
     rows = np.arange(80)

@@ -8,10 +8,16 @@
     .5 for the broken texts of both classes (breaking a text must not raise its score on average; a scorer
     that only looks for words would stand at .5) and for those of negatives alone (a loop of harmless words
     must not look like the concept).
+
+Where a rule labelled the corpus, the rule labels these texts too. A cut passage need not show the word that makes its
+passage positive, and a continuation need not go on with it: by the class of the passage, (a) would judge the cut, and
+(b) the model. A cut passage that the rule counts to no class, such as one with two of four numbers, keeps the class of
+its passage; such a continuation is left out. With fewer than 30 continuations of a class the model's texts cannot say
+whether the scorer is right: (b) is null, and the verdict rests on the other parts.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +29,7 @@ from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
+from poolbench.word_rules import WordRule, word_rule
 from poolbench_scorer.classifiers.scorer import Scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.classifiers.windows import BaseTokenizer, draw, loop_words, shuffle_words
@@ -52,17 +59,25 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
     Returns:
         `scorer.gate` rows with `params.part` a, b, c..., then `scorer.positive_mean`, `scorer.negative_mean`,
         `scorer.ece` and `scorer.brier` on the cut passages, and last the verdict: 1 passed, 0 not, with the reason.
+
+    Raises:
+        InputError: If the rule that `params` asks for is not the one of the scorer's concept.
     """
     require_columns(continuations, TEXTS, "continuations")
     try:
         passages = read_passages(test, "test")
     except CellError as error:
-        return _table([Measure.of(GATE, 0.0, params={"part": "verdict"}, reason=str(error))], scorer)
+        return _table([_refusal(str(error))], scorer)
     continued = pick_continuations(continuations, passages)
     # In the scorer's tokens, which are not the language model's.
     lengths = [len(content) for content in scorer.tokens.content(continued.texts)]
     length = max(1, round(float(np.median(lengths)))) if lengths else params.num_tokens
     cut = cut_passages(passages, scorer.tokens, length, params.seed)
+    if params.rule is not None:
+        rule = word_rule(scorer.concept, params.rule)
+        cut, continued = relabelled(cut, rule, others=True), relabelled(continued, rule, others=False)
+        if np.unique(cut.labels).size < 2:
+            return _table([_refusal("cut to generation length, no passage of one class is left by the rule")], scorer)
 
     def score(texts: list[str]) -> np.ndarray:
         return score_texts({"scorer": scorer}, texts)["scorer"]
@@ -70,12 +85,16 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
     return _table(gate_measures(score, cut, continued, params), scorer)
 
 
+def _refusal(reason: str) -> Measure:
+    return Measure.of(GATE, 0.0, params={"part": "verdict"}, reason=reason)
+
+
 def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: GateParams) -> list[Measure]:
     """Return the rows of the gate from texts and a scoring function."""
     intact = score(cut.texts)
     parts = [
         _separation("a", intact, cut, params, params.min_corpus_auroc, {"num_tokens": params.num_tokens}),
-        _separation("b", score(continued.texts), continued, params, params.min_continuation_auroc, {}),
+        _continuations_part(score(continued.texts), continued, params),
         *_degenerate_parts(score, intact, cut, params),
     ]
     means = [
@@ -89,9 +108,11 @@ def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: Gate
 
 
 def verdict(parts: list[Measure]) -> Measure:
-    """Return 1 where every part passed, else 0 with the parts that did not."""
-    failed = [_complaint(part) for part in parts if not part.details.get("passed")]
-    return Measure.of(GATE, float(not failed), params={"part": "verdict"}, reason="; ".join(failed) or None)
+    """Return 1 where every part that was judged passed, else 0; the reason names all parts that did not pass."""
+    not_passed = [part for part in parts if not part.details.get("passed")]
+    passed = all(part.details.get("unjudged") for part in not_passed)
+    reason = "; ".join(map(_complaint, not_passed)) or None
+    return Measure.of(GATE, float(passed), params={"part": "verdict"}, reason=reason)
 
 
 def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> Labelled:
@@ -101,6 +122,17 @@ def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> L
     placed_texts = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
     rows = np.array([row for row, _ in placed_texts], dtype=np.int64)
     return Labelled([text for _, text in placed_texts], passages.labels[rows], passages.groups[rows])
+
+
+def relabelled(texts: Labelled, rule: WordRule, *, others: bool) -> Labelled:
+    """Return texts with the class that a rule counts them to; of those that it counts to none, all or none (`others`).
+
+    The others keep their class.
+    """
+    labels = [rule.label(text) for text in texts.texts]
+    rows = [row for row, label in enumerate(labels) if others or label is not None]
+    classes = [texts.labels[row] if labels[row] is None else labels[row] for row in rows]
+    return Labelled([texts.texts[row] for row in rows], np.array(classes, dtype=np.int64), texts.groups[rows])
 
 
 def cut_passages(passages: LabelledPassages, tokens: BaseTokenizer, length: int, seed: int) -> Labelled:
@@ -147,6 +179,15 @@ def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParam
         return Measure.null(GATE, Status.SCORER_INVALID, reason, **fields)
     passed = {"passed": bool(high <= params.max_degenerate_level)}
     return Measure.of(GATE, float(levels[0]), (float(low), float(high)), details=passed, **fields)
+
+
+def _continuations_part(scores: np.ndarray, texts: Labelled, params: GateParams) -> Measure:
+    """Return part (b). By a rule, a class may be too rare in the model's texts to judge the scorer."""
+    if params.rule is None:
+        return _separation("b", scores, texts, params, params.min_continuation_auroc, {})
+    needed = params.model_copy(update={"min_class": params.min_rule_class})
+    part = _separation("b", scores, texts, needed, params.min_continuation_auroc, {"rule": params.rule})
+    return part if part.value is not None else replace(part, details={"unjudged": True})
 
 
 def _separation(

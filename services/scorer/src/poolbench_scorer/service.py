@@ -82,7 +82,8 @@ class ScorerService:
 
         cost.require_scoring(request.texts, cost.REQUEST)
         names = request.scorers or [str(request.scorer)]
-        keys = {name: self.shelf.resolve(name) for name in names}
+        records = self.shelf.records()
+        keys = {name: self.shelf.resolve(name, records) for name in names}
         wait_for_room(self.name, ROOM_BYTES)
         with self._turns.request(), generator_kept():
             scorers = {key: self.shelf.get(key) for key in keys.values()}
@@ -92,7 +93,7 @@ class ScorerService:
             {
                 "scorer": key,
                 "concept": scorers[key].concept,
-                "gate": self.shelf.gate(key, scorers[key].concept),
+                "gate": _verdict(records.gate(scorers[key].concept, key)),
                 "scores": scores[key].tolist(),
             }
             for key in keys.values()
@@ -139,6 +140,10 @@ class ScorerService:
             else:
                 {"train": tasks.handle_train, "gate": tasks.handle_gate}[verb](task, io, self.shelf.artifacts.store)
                 self._served["scorers_trained"] += verb == "train"
+
+
+def _verdict(gate: tuple[bool, str | None] | None) -> dict[str, Any] | None:
+    return None if gate is None else dict(zip(("passed", "reason"), gate, strict=True))
 
 
 def create() -> ScorerService:

@@ -8,6 +8,8 @@ from transformers import AutoModelForCausalLM
 from poolbench.texts import load_calibration
 from poolbench_steerer.tokens import tokens_of
 
+pytestmark = pytest.mark.lane(name="engines")
+
 
 def test_a_strength_is_in_median_residual_norms(http, model_ref, tiny_model, unit_vectors):
     """The unit equals Transformers' hidden states on the calibration texts, without BOS."""

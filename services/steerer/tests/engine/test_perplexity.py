@@ -13,6 +13,8 @@ from poolbench_steerer.engine import GenerationRequest, Piece
 from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.errors import PromptTooLongError
 
+pytestmark = pytest.mark.lane(name="engines")
+
 STRONG = 60.0
 
 

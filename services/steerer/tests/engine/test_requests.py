@@ -17,6 +17,8 @@ from poolbench_steerer.errors import PromptTooLongError, UnknownVectorError
 from poolbench_steerer.plugin.runner import keep_generators
 from poolbench_steerer.plugin.spec import Edit, Steering
 
+pytestmark = pytest.mark.lane(name="engines")
+
 
 @pytest.mark.parametrize(
     ("error", "message", "change"),

@@ -100,6 +100,7 @@ def test_an_engine_that_left_starts_again_and_knows_its_vectors(host, model_ref,
     assert texts() == before
 
 
+@pytest.mark.lane(name="engines")
 def test_texts_of_tasks_are_those_of_clients(host, model_ref, prompts, vector_ids):
     """More than there are places for them."""
     steering = Steering((Edit(vector_ids[1], 3, 40.0),))

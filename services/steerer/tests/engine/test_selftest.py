@@ -49,7 +49,8 @@ def restore_edit(worker: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "restore", "ways"),
     [
-        (hooks_compiled_away, restore_op, "not applied as asked"),
+        # What was seen last may be that of an earlier text, or nothing.
+        (hooks_compiled_away, restore_op, "not applied as asked|seen with norm"),
         (one_half_of_the_pair, restore_op, "unsteered_by_hand_nats"),
         (both_halves_of_the_pair, restore_op, "not applied as asked"),
         (additions_twice_as_large, restore_additions, "add_by_hand_nats"),
@@ -66,5 +67,5 @@ def test_the_self_test_notices(host, model_ref, fault, restore, ways):
 
     message = host.run(model_ref, job)
     measured = {name: float(value) for name, value in re.findall(r"(\w+_nats) ([\d.e+-]+|inf)", message)}
-    assert ways in message and "\n" not in message
+    assert re.search(ways, message) and "\n" not in message
     assert measured.get(ways, 1.0) > 0.05

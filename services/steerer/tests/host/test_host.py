@@ -1,5 +1,6 @@
 """A host without an engine: nothing to load yet, or nothing that can be loaded."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from poolbench.config import ModelRef, resolve_model
 from poolbench.errors import ModelError
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.host.host import LoopThread
 
 
 def test_a_folder_that_holds_no_model_is_a_model_error(steerer_config: Any, tmp_path: Path) -> None:
@@ -55,3 +57,14 @@ def test_a_host_without_jobs_closes_at_once_and_once_only(steerer_config: Any) -
     assert host.health() == {"state": "idle", "restarts": 0, "jobs": 0, "ready": False}
     host.close()
     host.close()
+
+
+def test_a_loop_that_is_stopped_leaves_no_socket_open() -> None:
+    thread = LoopThread("test")
+    loop = thread.run(running_loop())
+    thread.stop()
+    assert loop.is_closed() and not thread.alive
+
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -16,6 +16,8 @@ from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.errors import EngineError
 from poolbench_steerer.host import EngineHost
 
+pytestmark = pytest.mark.lane(name="engines")
+
 READ = """
 import pickle, sys
 sys.modules["vllm"] = None  # importing it fails

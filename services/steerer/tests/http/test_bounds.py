@@ -12,6 +12,8 @@ from poolbench.settings import SteererSettings
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 
+pytestmark = pytest.mark.lane(name="engines")
+
 GENERATE = {"prompts": ["a"], "model": "demo"}
 COMPLETE = {"prompt": "a", "model": "demo"}
 PERPLEXITY = {"texts": ["a"], "model": "demo"}

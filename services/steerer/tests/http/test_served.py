@@ -17,6 +17,8 @@ from poolbench.storage.folder import FolderStore
 from poolbench_steerer.http.served import ServedRecords, ServedVectors
 from poolbench_steerer.steered_names import SteeredName
 
+pytestmark = pytest.mark.lane(name="engines")
+
 LAYER, NORM = 2, 60.0
 CHAT = [{"role": "user", "content": "The river"}]
 

@@ -30,6 +30,8 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.errors import NoEffectError, StrengthError, VectorError
 
+pytestmark = pytest.mark.lane(name="engines")
+
 OPENINGS = ["The river runs", "Nobody saw the fox", "If the wind turns"]
 
 

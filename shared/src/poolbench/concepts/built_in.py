@@ -8,4 +8,4 @@ _DEFINITIONS = files("poolbench.concepts").joinpath("definitions")
 
 for _file in sorted(_DEFINITIONS.iterdir(), key=lambda entry: entry.name):
     if _file.name.endswith(".yaml"):
-        CONCEPTS.add(parse_concept(_file.read_text("utf-8"), _file.name))
+        CONCEPTS.add(parse_concept(_file.read_text("utf-8"), _file.name), __name__)

@@ -24,7 +24,7 @@ Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "regi
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The two concepts that D3 compares a concept with; a concept of a user may name none or one."""
+    """The two neighbours that D3 compares a concept with. A user's concept may have fewer. Iterating yields ids."""
 
     linguistically_distant: str | None = None
     linguistically_close: str | None = None
@@ -35,7 +35,7 @@ class Neighbours:
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class Concept:
-    """One concept of the registry."""
+    """A concept: its definition, how its passages are made, and its neighbours."""
 
     id: str
     family: Family
@@ -83,12 +83,12 @@ CONCEPTS = Registry(
 
 
 def stay(keys: Iterable[str]) -> bool:
-    """Return whether one of these artifacts is restricted, and the operator does not allow them to leave."""
+    """Return whether one of these artifacts is restricted and the operator does not allow its export."""
     return any(map(is_restricted, keys)) and not PlaceSettings.load().sensitive
 
 
 def refuse_restricted(what: str, keys: Iterable[str]) -> None:
-    """Raise RestrictedError if one of these artifacts must stay; `what` names in the message what would leave."""
+    """Raise RestrictedError if one of these artifacts must not be exported. The message names them as `what`."""
     if stay(keys):
         raise _refusal(what)
 
@@ -100,7 +100,7 @@ def refuse_sensitive(concepts: Iterable[str]) -> None:
 
 
 def withheld(concepts: Iterable[str]) -> list[str]:
-    """Return the sensitive ones of these concepts; none if the operator allows them."""
+    """Return the sensitive concepts among these, or [] if the operator allows their export."""
     sensitive = [name for name in dict.fromkeys(concepts) if CONCEPTS.get(name).sensitive]
     return [] if PlaceSettings.load().sensitive else sensitive
 

@@ -30,7 +30,6 @@ class ConceptSettings(StrictModel):
     Attributes:
         id: Name for `--concepts`.
         definition: What makes a passage positive.
-        rewriter: Makes a negative of each positive by deleting the markers of a built-in matched concept.
         neighbours: Concepts of D3, the linguistically distant one first; none, one or two.
         seed_words: Words that no negative should contain.
         triggers: Lemmas that express the concept, for strategies that use a lexicon of the concept.
@@ -41,7 +40,6 @@ class ConceptSettings(StrictModel):
 
     id: str = Field(min_length=2, max_length=40, pattern=CONCEPT_PATTERN)
     definition: Label = ""
-    rewriter: Label = ""
     neighbours: tuple[Name, ...] = Field((), max_length=2)
     seed_words: tuple[Name, ...] = Field((), max_length=MAX_WORDS)
     triggers: tuple[Name, ...] = Field((), max_length=MAX_WORDS)

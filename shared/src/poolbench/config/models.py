@@ -89,6 +89,16 @@ MODEL_PRESETS: dict[str, ModelRef] = {
 CARD_MODELS = tuple(ref.id for ref in MODEL_PRESETS.values() if ref.card_layers)
 
 
+def is_pretrained(model: str) -> bool:
+    """Return whether a model is none of those that this project trains on its grammar and ships."""
+    preset = MODEL_PRESETS.get(model)
+    return preset is None or not preset.source.startswith(_ASSET)
+
+
+#: The asset with passages of real text.
+REAL_CORPUS = "real_corpus"
+
+
 def assets_folder() -> Path:
     """Return the folder of shipped assets: POOLBENCH_ASSETS, or `assets/` of the checkout of this package."""
     folder = FolderSettings.load().assets or Path(__file__).resolve().parents[4] / "assets"

@@ -16,7 +16,7 @@ LARGEST = 1e70
 
 @dataclass(frozen=True)
 class DirectionContext:
-    """Inputs of a construction."""
+    """The inputs from which a construction makes a direction."""
 
     vectors_nD: np.ndarray  # pooled vectors, float64 [n, D], finite
     labels: np.ndarray  # 1 positive, 0 negative [n]
@@ -24,17 +24,17 @@ class DirectionContext:
     seed: int = 0  # seed of constructions that draw
     probe_weights: np.ndarray | None = None  # weights [D] of the converged L2-logistic probe, for `vectors_nD`
     sae: SparseAutoencoder | None = None  # sparse autoencoder of the layer, for C5
-    features_nF: np.ndarray | None = None  # its features of `vectors_nD`, if known already
+    features_nF: np.ndarray | None = None  # features of `vectors_nD` by this autoencoder, if computed before
     num_features: int = 10  # number of features that C5 is made of
 
     @property
     def positives(self) -> np.ndarray:
-        """Return the vectors of the positives."""
+        """Return the vectors of the positive class."""
         return self.vectors_nD[self.labels == 1]
 
     @property
     def negatives(self) -> np.ndarray:
-        """Return the vectors of the negatives."""
+        """Return the vectors of the negative class."""
         return self.vectors_nD[self.labels == 0]
 
 
@@ -43,7 +43,7 @@ Construction = Callable[[DirectionContext], np.ndarray]
 
 @dataclass(frozen=True)
 class DirectionSpec:
-    """A registered construction."""
+    """A registered construction of directions, such as C1."""
 
     id: str  # `C1` ...; value of `direction_id` and of the column `direction`
     version: int  # raised when its meaning changes
@@ -56,7 +56,7 @@ class DirectionSpec:
 
 @dataclass(frozen=True)
 class Direction:
-    """A unit direction [D] and the norm it had before."""
+    """A direction [D] of unit norm, with its norm before it was scaled."""
 
     id: str
     vector: np.ndarray
@@ -74,7 +74,7 @@ CONSTRUCTIONS = Registry(
 
 
 def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the ids of the constructions that can be computed; `provided` may hold `sae`."""
+    """Return the ids of the constructions that can be computed. `provided` may contain `sae`."""
     at_hand = {"probe_weights", *provided}
     return tuple(s.id for s in CONSTRUCTIONS.all() if at_hand.issuperset(s.needs))
 
@@ -84,7 +84,8 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
 
     Raises:
         UnknownNameError: The id is not registered.
-        CellError: `one_class`; `collapsed` if it is zero; `non_finite`, also of vectors whose products overflow.
+        CellError: `one_class` if a class is missing, `collapsed` if the direction is zero, or `non_finite` if it is not
+            finite or products of the vectors overflow.
     """
     spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:

@@ -14,6 +14,18 @@ def load_torch(path: Path) -> dict[Any, np.ndarray]:
     Raises:
         InputError: The file is damaged, or holds anything else than tensors.
     """
+    tensors, facts = load_torch_record(path)
+    if facts:
+        raise InputError(f"{path.name} holds no tensors by name")
+    return tensors
+
+
+def load_torch_record(path: Path) -> tuple[dict[Any, np.ndarray], dict[str, Any]]:
+    """Return the tensors of a file by name, a single one as `tensor`, and the texts and numbers beside them.
+
+    Raises:
+        InputError: The file is damaged, or holds other objects.
+    """
     import torch
 
     try:
@@ -21,7 +33,16 @@ def load_torch(path: Path) -> dict[Any, np.ndarray]:
     except Exception as error:  # a damaged file, or one with other objects, raises errors of many kinds
         first = str(error).strip().partition("\n")[0].partition(". ")[0]
         raise InputError(f"{path.name} cannot be read as tensors alone: {type(error).__name__}: {first}") from None
-    tensors = {"tensor": content} if isinstance(content, torch.Tensor) else content
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+    entries = {"tensor": content} if isinstance(content, torch.Tensor) else content
+    tensors, facts = dict[Any, np.ndarray](), dict[str, Any]()
+    for name, entry in entries.items() if isinstance(entries, dict) else ():
+        if isinstance(entry, torch.Tensor):
+            tensors[name] = entry.detach().float().numpy()
+        elif isinstance(entry, str | int | float):
+            facts[str(name)] = entry
+        else:
+            tensors.clear()
+            break
+    if not tensors:
         raise InputError(f"{path.name} holds no tensors by name")
-    return {name: tensor.detach().float().numpy() for name, tensor in tensors.items()}
+    return tensors, facts

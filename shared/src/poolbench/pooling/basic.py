@@ -53,13 +53,17 @@ def mean(context: TokenContext) -> Weights:
     return context.mean_of(context.real)
 
 
-@STRATEGIES.register("A2_max", version=1, family="uniform", summary="element-wise maximum", reference=CARD)
+@STRATEGIES.register(
+    "A2_max", version=1, family="uniform", summary="element-wise maximum over real tokens", reference=CARD
+)
 def maximum(context: TokenContext) -> Reduction:
     """Return the element-wise maximum over the real tokens."""
     return Reduction("max")
 
 
-@STRATEGIES.register("A3_min", version=1, family="uniform", summary="element-wise minimum", reference=CARD)
+@STRATEGIES.register(
+    "A3_min", version=1, family="uniform", summary="element-wise minimum over real tokens", reference=CARD
+)
 def minimum(context: TokenContext) -> Reduction:
     """Return the element-wise minimum over the real tokens."""
     return Reduction("min")
@@ -69,7 +73,7 @@ def minimum(context: TokenContext) -> Reduction:
     "A4_norm_weighted",
     version=1,
     family="saliency",
-    summary="weight proportional to the token's L2 norm",
+    summary="weight of token t proportional to the L2 norm of h_t",
     needs=("norms",),
     reference=CARD,
 )
@@ -99,7 +103,9 @@ def last_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     return _window(context, context.real[-k:], k)
 
 
-@STRATEGIES.register("W3_middle_k", version=1, family="window", summary="mean of the centred k tokens", reference=CARD)
+@STRATEGIES.register(
+    "W3_middle_k", version=1, family="window", summary="mean of the k tokens in the middle", reference=CARD
+)
 def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     """Average the `k` centred real tokens; the odd one out is on the right."""
     start = max(0, (len(context.real) - k) // 2)

@@ -1,4 +1,4 @@
-"""The input of a strategy for one passage, and its output: weights, parts or a reduction."""
+"""The input of a strategy for one passage (`TokenContext`), and its output: weights, parts or a reduction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -55,7 +55,7 @@ def first_tokens_of_words(offsets: np.ndarray, word_start: np.ndarray, word_end:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights over all positions of a passage; the pooled vector is their product with the states."""
+    """Weights over all positions of a passage. The pooled vector is the weighted sum of the hidden states."""
 
     values: np.ndarray  # float64 [T]; zero on special tokens unless a strategy reads them on purpose
     applied: bool = True  # false when the strategy found nothing to select and these are A1's weights
@@ -64,11 +64,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Parts:
-    """Several weight vectors [P, T] per passage, each of which pools a vector; a readout makes one of them."""
+    """Weights [P, T] of P pooled vectors per passage, which a readout combines into one vector."""
 
     values: np.ndarray
-    applied: bool = True
-    token_share: float = 1.0
+    applied: bool
+    token_share: float
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Words:
-    """One annotation row: words with character ranges and their linguistic columns, all of length W."""
+    """The annotation of a passage: its W words, with their character ranges and linguistic columns."""
 
     start: np.ndarray
     end: np.ndarray
@@ -117,7 +117,7 @@ class Words:
 
 @dataclass(frozen=True)
 class TokenContext:
-    """One tokenised passage with whatever its strategies need."""
+    """A tokenised passage, with the annotation and the signals that strategies read."""
 
     passage_id: str  # seeds strategies that draw at random
     offsets: np.ndarray  # character range of each position in the text, [T, 2]; [0, 2] if unknown
@@ -140,11 +140,11 @@ class TokenContext:
 
     @property
     def of_text(self) -> np.ndarray:
-        """Return which tokens are real in the whole text [T]: attention, gradients and sinks are those of all of it."""
+        """Return which tokens are real in the whole text [T]. Attention, gradients and sinks refer to all of it."""
         return ~self.special if self.text is None else self.text
 
     def without(self, left_out_T: np.ndarray) -> "TokenContext":
-        """Return the same passage with some of its real tokens left out, bool [T]."""
+        """Return the same passage without some real tokens; `left_out_T` is a boolean mask [T]."""
         return replace(self, special=self.special | left_out_T)
 
     def at_layer(self, signals: Signals) -> "TokenContext":
@@ -163,7 +163,7 @@ class TokenContext:
         return signal
 
     def annotation(self) -> Words:
-        """Return the annotation. Raise CellError if there is none, or tokens cannot be aligned with words."""
+        """Return the annotation. Raise CellError if it is missing, or if tokens cannot be aligned with words."""
         name = repr(self.passage_id)
         if len(self.offsets) < self.num_positions:
             raise CellError(Status.FAILED, f"the tokens of passage {name} have no character offsets")
@@ -172,21 +172,21 @@ class TokenContext:
         return self.words
 
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:
-        """Return the indices of the real tokens that overlap a chosen word."""
+        """Return the indices of the real tokens that overlap a selected word; `chosen_W` is a boolean mask [W]."""
         words = self.annotation()
         mask_W = np.asarray(chosen_W, dtype=bool)
         inside = tokens_of_words(self.offsets, words.start, words.end, mask_W)
         return np.flatnonzero(inside & ~self.special)
 
     def mean_of(self, selected: np.ndarray, *, applied: bool = True) -> Weights:
-        """Return equal weights on `selected` positions; A1 with `applied` false if there are none."""
+        """Return equal weights on the `selected` positions. Without any, return the mean with `applied` false."""
         if len(selected) == 0:
             return Weights(self._uniform(self.real), applied=False, token_share=0.0)
         share = min(1.0, len(selected) / len(self.real))
         return Weights(self._uniform(selected), applied=applied, token_share=share)
 
     def mean_of_means(self, segments: Sequence[np.ndarray], *, applied: bool = True) -> Weights:
-        """Return the mean over segments of the mean within each; empty segments do not count."""
+        """Return the weights of the mean over segments of the mean within each segment. Empty segments are ignored."""
         filled = [segment for segment in segments if len(segment)]
         if not filled:
             return self.mean_of(np.empty(0, dtype=np.int64))
@@ -194,9 +194,10 @@ class TokenContext:
         return Weights(values, applied=applied, token_share=np.count_nonzero(values) / len(self.real))
 
     def proportional_to(self, saliency_T: np.ndarray) -> Weights:
-        """Return weights on the real tokens proportional to a non-negative saliency; A1 if all of it is zero.
+        """Return weights on the real tokens that are proportional to a non-negative saliency [T].
 
-        Raise CellError if the saliency of a real token is not finite.
+        If the saliency is zero everywhere, return the mean with `applied` false. Raise CellError if the saliency of a
+        real token is not finite.
         """
         values = np.zeros(self.num_positions)
         values[self.real] = saliency_T[self.real]
@@ -206,7 +207,7 @@ class TokenContext:
         return Weights(values / total) if total > 0 else self.mean_of(np.empty(0, dtype=np.int64))
 
     def parts_proportional_to(self, saliency_PT: np.ndarray) -> Parts:
-        """Apply `proportional_to` to each row of a saliency."""
+        """Apply `proportional_to` to each row of a saliency [P, T]."""
         rows = [self.proportional_to(saliency_T) for saliency_T in saliency_PT]
         shares = [row.token_share for row in rows]
         return Parts(np.stack([row.values for row in rows]), all(row.applied for row in rows), float(np.mean(shares)))

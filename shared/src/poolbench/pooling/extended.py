@@ -18,7 +18,12 @@ SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling m
 
 
 @STRATEGIES.register(
-    "A5_median", version=1, family="uniform", summary="element-wise median", reference="robust A1", board="extended"
+    "A5_median",
+    version=1,
+    family="uniform",
+    summary="element-wise median over real tokens",
+    reference="robust A1",
+    board="extended",
 )
 def median(context: TokenContext) -> Reduction:
     """Return the element-wise median over the real tokens; the mean of the two middle values for an even number."""
@@ -42,7 +47,7 @@ def total(context: TokenContext) -> Weights:
     "A7_random",
     version=1,
     family="uniform",
-    summary="mean over a random half of the tokens, seeded by the passage id",
+    summary="mean over a random half of the real tokens, seeded by the passage id",
     reference="control: how much of A1 half of the tokens keeps",
     board="extended",
 )
@@ -57,7 +62,7 @@ def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le
     "A8_unit_mean",
     version=1,
     family="uniform",
-    summary="mean of L2-normalised hidden states",
+    summary="mean over real tokens of h_t divided by its L2 norm",
     needs=("norms",),
     reference="removes the share of massive activations from A1",
     board="extended",
@@ -73,7 +78,7 @@ def unit_mean(context: TokenContext) -> Weights:
     "A9_position_weighted",
     version=1,
     family="uniform",
-    summary="weight growing linearly with position",
+    summary="weight of token t proportional to t = 1, ..., T",
     reference="Muennighoff 2022, SGPT, arXiv:2202.08904, equation 2",
     board="extended",
 )
@@ -88,7 +93,7 @@ def position_weighted(context: TokenContext) -> Weights:
     "A10_mean_sqrt_len",
     version=1,
     family="uniform",
-    summary="sum divided by the square root of the number of tokens",
+    summary="sum over real tokens divided by sqrt(T)",
     reference=SENTENCE_ENCODERS,
     board="extended",
 )
@@ -101,7 +106,7 @@ def mean_sqrt_len(context: TokenContext) -> Weights:
     "G1_input_x_gradient",
     version=1,
     family="saliency",
-    summary="weight proportional to |h . dL/dh|, state times its loss gradient; an oracle beside S2",
+    summary="weight of token t proportional to the absolute value of h_t . dL/dh_t, with L as in S2",
     needs=("gradient_dot", "gradient", "norms"),
     reference="Shrikumar et al. 2016, arXiv:1605.01713, input times gradient, at hidden states",
     board="extended",

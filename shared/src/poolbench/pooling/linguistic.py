@@ -16,7 +16,7 @@ CONTENT_TAGS = frozenset({"NOUN", "VERB", "ADJ", "ADV"})
     "L1_pos_filtered",
     version=1,
     family="linguistic",
-    summary="mean over tokens of nouns, verbs, adjectives and adverbs",
+    summary="mean over tokens of words tagged NOUN, VERB, ADJ or ADV",
     needs=("annotation",),
     reference=CARD,
 )
@@ -29,7 +29,7 @@ def pos_filtered(context: TokenContext) -> Weights:
     "L2_dependency_rel",
     version=1,
     family="linguistic",
-    summary="mean over tokens whose word hangs on a clause or modifier arc",
+    summary="mean over tokens of words on an arc advcl, mark, cc, conj, case or acl to their head",
     needs=("annotation",),
     reference=CARD + "; without the reference's concept lexicon, which by itself separates the classes",
 )
@@ -69,7 +69,7 @@ def clause(context: TokenContext) -> Weights:
     "L5_keyword",
     version=1,
     family="linguistic",
-    summary="mean over tokens of the 10 words with highest TF-IDF",
+    summary="mean over tokens of the 10 words of highest TF-IDF, with document frequencies of train texts",
     needs=("annotation",),
     reference=CARD,
 )

@@ -16,7 +16,7 @@ from poolbench.statuses import Status
     "S1_attention",
     version=1,
     family="saliency",
-    summary="attention inflow, corrected for position",
+    summary="weight of token j proportional to the mean over heads of sum over q >= j of (q + 1) A[q, j] / (T - j)",
     needs=("inflow",),
     reference=CARD + "; corrected so that uniform causal attention weighs every token alike",
     switches=("corrected",),
@@ -35,7 +35,7 @@ def attention(context: TokenContext, *, corrected: bool = True) -> Weights:
     "S2_gradient",
     version=1,
     family="saliency",
-    summary="weight proportional to the L2 norm of the gradient of the mean next-token loss",
+    summary="weight of token t proportional to the L2 norm of dL/dh_t, with L the mean next-token loss",
     needs=("gradient",),
     reference=CARD,
 )
@@ -52,7 +52,7 @@ def gradient(context: TokenContext) -> Weights:
     "S3_iti_probe",
     version=1,
     family="saliency",
-    summary="mean over the best quarter of heads, each pooled by its own attention inflow; supervised",
+    summary="mean over the ceil(H/4) heads of highest probe AUROC, each pooled by its own attention inflow as in S1",
     needs=("head_inflow", "labels"),
     reference=CARD + "; heads are ranked inside the training fold only",
     readout="best_heads",
@@ -67,7 +67,7 @@ def head_attention(context: TokenContext) -> Parts:
     "S4_sif",
     version=1,
     family="saliency",
-    summary="weight a / (a + p(token)), less the common component of the train vectors of all concepts",
+    summary="weight a / (a + p(token)) / T, then less the first singular direction of all train vectors",
     needs=("frequency",),
     reference="Arora et al. (2017), A simple but tough-to-beat baseline for sentence embeddings",
     board="extended",
@@ -94,7 +94,7 @@ def _learned_by_the_prober(strategy: str, readout: str, summary: str, reference:
         strategy,
         version=1,
         family="saliency",
-        summary=f"{summary}; supervised, nested in the folds",
+        summary=summary,
         needs=("states", "labels"),
         reference=reference,
         board="extended",
@@ -111,10 +111,15 @@ _SCORES = "McKenzie et al. (2025), Detecting high-stakes interactions with activ
 _learned_by_the_prober(
     "X1_learned_query",
     "learned_query",
-    "softmax attention of one learned query over the tokens",
+    "weight of token t is the softmax of h_t . q / sqrt(D), with one learned query q",
     "Lin et al. (2017), A structured self-attentive sentence embedding, with one query",
 )
 _learned_by_the_prober(
-    "R1_mean_score", "mean_score", "mean of the tokens' probabilities by a probe of single tokens", _SCORES
+    "R1_mean_score",
+    "mean_score",
+    "mean probability that a probe of single tokens gives, times its unit weights",
+    _SCORES,
 )
-_learned_by_the_prober("R2_max_score", "max_score", "highest log-odds of a token by a probe of single tokens", _SCORES)
+_learned_by_the_prober(
+    "R2_max_score", "max_score", "highest log-odds that a probe of single tokens gives, times its unit weights", _SCORES
+)

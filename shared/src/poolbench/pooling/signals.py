@@ -32,10 +32,10 @@ SIGNALS: dict[str, Signal] = {
     for signal in (
         Signal("norms", "states", "L2 norm of the hidden state"),
         Signal("inflow", "attention", "position-corrected attention inflow, mean over heads"),
-        Signal("head_inflow", "attention", "the same of every head", per_head=True),
+        Signal("head_inflow", "attention", "position-corrected attention inflow of each head", per_head=True),
         Signal("received", "attention", "attention that the token receives, mean over queries and heads"),
-        Signal("gradient", "loss", "L2 norm of the loss gradient at the hidden state"),
-        Signal("gradient_dot", "loss", "inner product of the hidden state and its loss gradient"),
+        Signal("gradient", "loss", "L2 norm of the gradient of the mean next-token loss at the hidden state"),
+        Signal("gradient_dot", "loss", "inner product of the hidden state and this gradient"),
         Signal("frequency", "counts", "relative frequency of the token in the train passages of all concepts"),
     )
 }

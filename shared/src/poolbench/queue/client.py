@@ -15,10 +15,10 @@ from poolbench.steps import STEPS
 from poolbench.telemetry.catalog import BROKER_ERRORS, BROKER_SECONDS
 from poolbench.telemetry.traces import span, trace_headers
 
-#: The youngest of them is LPOS, of Redis 6.0.6; queue, leases and dead letters of ours and of kombu need the others.
+#: The youngest of them is BLMOVE, of Redis 6.2; queue, leases and dead letters of ours and of kombu need the others.
 NEEDED = (
-    "brpop", "del", "eval", "hdel", "hget", "hset", "hsetnx", "lindex", "llen", "lpos", "lpush", "lrange", "lrem",
-    "mget", "multi", "rpush", "set", "zadd", "zrange", "zrem",
+    "blmove", "del", "eval", "hdel", "hget", "hset", "hsetnx", "lindex", "llen", "lpos", "lpush", "lrange", "lrem",
+    "ltrim", "mget", "multi", "rpush", "set", "zadd", "zrange", "zrem",
 )  # fmt: skip
 _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
 

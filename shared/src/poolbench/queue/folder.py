@@ -1,4 +1,4 @@
-"""A folder as message broker: one file per message, moved by rename, so that no file is read half-written."""
+"""A folder as message broker: one file per message, written under another name first. Who removes it has it."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ from kombu.utils.json import dumps
 
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.envelope import MAX_PAUSE_S, Message, Misunderstood, service_of, understand
-from poolbench.queue.letters import DeadLetter, Stored
+from poolbench.queue.letters import MOST_KEPT, DeadLetter, Stored
 
 SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1
@@ -30,7 +30,7 @@ _STAMP = re.compile(r"([0-9]{20})-")
 def transport_options(root: Path) -> dict[str, Any]:
     """Return the transport options for a broker in `root`, and create its folders."""
     spool = FolderSpool(root)
-    for folder in (spool.messages, spool.taken, spool.dead):
+    for folder in (spool.messages, spool.dead):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return {
         "polling_interval": POLL_INTERVAL_S,
@@ -44,7 +44,7 @@ class FolderSpool:
     """The messages and dead letters of all queues below a folder."""
 
     def __init__(self, root: Path) -> None:
-        self.messages, self.taken, self.dead = root / "messages", root / "taken", root / "dead"
+        self.messages, self.dead = root / "messages", root / "dead"
 
     def count(self, queue: str, limit: int | None = None) -> int:
         with os.scandir(self.messages) as entries:
@@ -61,6 +61,7 @@ class FolderSpool:
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         _write(self.dead, queue, letter.encode())
+        self._forget_oldest(queue)
 
     def count_dead(self, queue: str) -> int:
         return len(_files(self.dead, queue))
@@ -86,21 +87,30 @@ class FolderSpool:
             path.unlink(missing_ok=True)
         return len(paths)
 
-    def take(self, path: Path) -> Path | None:
-        """Move a message out of the queue; None if another consumer was faster."""
-        taken = self.taken / uuid.uuid4().hex
+    def bury_message(self, path: Path, letter: DeadLetter) -> None:
+        """Write the dead letter of a message under a name made of its own, so that two consumers write one."""
+        stem, _, rest = path.name.partition(".")
+        _place(self.dead / f"{stem}-letter.{rest}", letter.encode())
+        self._forget_oldest(_queue_of(path.name))
+
+    def _forget_oldest(self, queue: str | None) -> None:
+        for path in _files(self.dead, queue)[:-MOST_KEPT]:
+            path.unlink(missing_ok=True)
+
+    def take(self, path: Path) -> bool:
+        """Remove a message from the queue; return False if another consumer was faster."""
         try:
-            os.rename(path, taken)
+            path.unlink()
         except FileNotFoundError:
-            return None
-        return taken
+            return False
+        return True
 
     def paths(self, queue: str) -> list[Path]:
         """Return the waiting messages, oldest first."""
         return _files(self.messages, queue)
 
 
-def _files(folder: Path, queue: str) -> list[Path]:
+def _files(folder: Path, queue: str | None) -> list[Path]:
     return [folder / name for name in sorted(os.listdir(folder)) if _queue_of(name) == queue]
 
 
@@ -118,10 +128,13 @@ def _queue_of(filename: str) -> str | None:
 
 def _write(folder: Path, queue: str, raw: bytes, pause_s: float = 0.0) -> None:
     pause = f"-after{round(pause_s * 1000)}ms" if pause_s else ""
-    name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{pause}.{queue}.msg"
-    partial = folder / f"{name}.partial"
+    _place(folder / f"{time.time_ns():020d}-{uuid.uuid4().hex}{pause}.{queue}.msg", raw)
+
+
+def _place(path: Path, raw: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     partial.write_bytes(raw)
-    os.replace(partial, folder / name)
+    os.replace(partial, path)
 
 
 def _task_of(path: Path) -> dict[str, Any] | None:
@@ -166,24 +179,25 @@ class Channel(filesystem.Channel):
         return time.monotonic() - self._found_s.setdefault(path, time.monotonic()) < pause_s
 
     def _take(self, queue: str, path: Path) -> Message | None:
-        """Take a message out of the queue; None if it was none of ours, or another consumer was faster."""
-        taken = self._spool.take(path)
-        if taken is None:
-            return None
-        message = understand(taken.read_bytes())
-        if isinstance(message, Misunderstood) and not self._bury(queue, message):
-            self._stuck.add(path)
-            os.rename(taken, path)
-            return None
-        taken.unlink()
-        return message if isinstance(message, Message) else None
+        """Take a message out of the queue; None if it was none of ours, or another consumer was faster.
 
-    def _bury(self, queue: str, misunderstood: Misunderstood) -> bool:
+        It stays there until it is understood, or its dead letter is written: a consumer may be killed at any time.
+        """
+        if (raw := _read(path)) is None:
+            return None
+        message = understand(raw)
+        if isinstance(message, Misunderstood) and not self._bury(queue, path, message):
+            self._stuck.add(path)
+            return None
+        is_ours = self._spool.take(path)
+        return message if is_ours and isinstance(message, Message) else None
+
+    def _bury(self, queue: str, path: Path, misunderstood: Misunderstood) -> bool:
         """Write a dead letter. Return False if that fails, e.g. on a full disk, and the message has to stay."""
         service = service_of(queue)
         _LOG.error("dead letter of %s: %s", service, misunderstood.reason)
         try:
-            self._spool.bury(queue, DeadLetter.of_message(service, misunderstood))
+            self._spool.bury_message(path, DeadLetter.of_message(service, misunderstood))
         except OSError as error:
             _LOG.error("the dead letter of %s cannot be written: %s", service, error)
             return False

@@ -15,6 +15,8 @@ from poolbench.errors import InputError, shown
 from poolbench.queue.envelope import Message, Misunderstood, queue_name, shown_text, understand
 
 NEWEST_SHOWN = 3
+#: Letters of a service that are kept; the oldest of more are removed.
+MOST_KEPT = 5000
 """How many dead letters of each service the status pages show."""
 
 UNDATED = datetime.fromtimestamp(0, UTC)

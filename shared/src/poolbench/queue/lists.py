@@ -1,13 +1,19 @@
 """Redis lists as queues: one list per queue and priority, and one for its dead letters."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kombu.transport.redis import PRIORITY_STEPS
 from kombu.transport.redis import Channel as KombuChannel
 
 from poolbench.queue.envelope import Message, failed_queue_name, service_of, understand
-from poolbench.queue.letters import DeadLetter, Stored
+from poolbench.queue.letters import MOST_KEPT, DeadLetter, Stored
+
+# A consumer that is killed between two requests loses no message, because one request moves it.
+_MOVE = "if redis.call('LREM', KEYS[1], -1, ARGV[1]) == 0 then return 0 end "
+_TAKE = f"{_MOVE} redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) redis.call('ZADD', KEYS[3], ARGV[4], ARGV[2]) return 1"
+_BURY = f"{_MOVE} redis.call('LPUSH', KEYS[2], ARGV[2]) redis.call('LTRIM', KEYS[2], 0, ARGV[3]) return 1"
 
 
 def keys_of(queue: str) -> list[str]:
@@ -25,17 +31,26 @@ class RedisSpool:
         num = sum(self._redis.llen(key) for key in keys_of(queue))
         return num if limit is None else min(num, limit)
 
-    def next(self, key: bytes, number: int) -> list[bytes]:
-        """Return the messages of a list that are delivered next, in this order."""
-        return list(reversed(self._redis.lrange(key, -number, -1)))
+    def next(self, queue: str, number: int) -> list[tuple[str, bytes]]:
+        """Return the messages that are delivered next, in this order, each after its list."""
+        messages: list[tuple[str, bytes]] = []
+        for key in keys_of(queue):
+            if missing := number - len(messages):
+                messages += [(key, raw) for raw in reversed(self._redis.lrange(key, -missing, -1))]
+        return messages
 
-    def put_back(self, key: bytes, raw: bytes) -> None:
-        """Put a message back to where it was taken."""
-        self._redis.rpush(key, raw)
+    def take(self, key: str, raw: bytes, in_work: Sequence[str], tag: str, record: str) -> bool:
+        """Move a message from a list to those in work; return whether this call did, and not another consumer.
 
-    def take(self, key: bytes, raw: bytes) -> bool:
-        """Take a message out of a list; return whether this call did, and not another consumer."""
-        return bool(self._redis.lrem(key, -1, raw))
+        Args:
+            in_work: Kombu's hash of the records of messages in work, and the sorted set of their times.
+        """
+        return bool(self._redis.eval(_TAKE, 3, key, *in_work, raw, tag, record, time.time()))
+
+    def bury_message(self, key: str, raw: bytes, letter: DeadLetter) -> bool:
+        """Replace a message by its dead letter; return whether this call did, and not another consumer."""
+        dead = failed_queue_name(letter.service)
+        return bool(self._redis.eval(_BURY, 2, key, dead, raw, letter.encode(), MOST_KEPT - 1))
 
     def waiting(self, queue: str) -> Iterator[bytes]:
         for key in keys_of(queue):
@@ -48,7 +63,8 @@ class RedisSpool:
         return min((sent_at for sent_at in times if sent_at is not None), default=None)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
-        self._redis.lpush(failed_queue_name(service_of(queue)), letter.encode())
+        key = failed_queue_name(service_of(queue))
+        self._redis.pipeline().lpush(key, letter.encode()).ltrim(key, 0, MOST_KEPT - 1).execute()
 
     def count_dead(self, queue: str) -> int:
         return int(self._redis.llen(failed_queue_name(service_of(queue))))

@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,23 +17,27 @@ from kombu.transport import virtual
 from poolbench.queue.affinity import LOOK, LOOK_AGAIN_S, Affinity
 from poolbench.queue.envelope import Message, Misunderstood, service_of, understand
 from poolbench.queue.letters import DeadLetter
-from poolbench.queue.lists import RedisSpool, keys_of
+from poolbench.queue.lists import RedisSpool
 
 _LOG = logging.getLogger("poolbench.queue")
-_POP_S = 0.01
 
 
 class Client(redis.Redis):
-    """A client whose BRPOP returns messages of ours only, because kombu parses the response unchecked."""
+    """A client that delivers messages of ours only, because kombu parses what is delivered unchecked."""
 
     def __init__(self, *args: Any, channel: "Channel", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._channel = channel
 
     def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
-        """Return the server's response, or None for a message that was not understood: it becomes a dead letter."""
+        """Return the server's response, or the next message where kombu reads what it waited for."""
         response = super().parse_response(connection, command_name, **options)
-        return self._channel.screen(*response) if command_name == "BRPOP" and response else response
+        if command_name != "BRPOP":
+            return response
+        for queue in self._channel.active_queues:
+            if (envelope := self._channel.next_message(queue)) is not None:
+                return queue.encode(), json.dumps(envelope).encode()
+        return None
 
 
 class QoS(kombu_redis.QoS):
@@ -67,45 +72,54 @@ class Channel(kombu_redis.Channel):
 
     QoS = QoS
     supports_fanout = False  # no set of bindings to read; a queue is addressed by its name
+    _brpop_sent_at: Any = None
 
-    def screen(self, key: bytes, item: bytes) -> tuple[bytes, bytes] | None:
-        """Return what is delivered for an entry of a list: a new envelope, or nothing."""
-        queue = key.decode().rsplit(self.sep, 1)[0]
-        spool = RedisSpool(self._create_client())  # through a connection that no BRPOP occupies
-        message = understand(item)
-        if isinstance(message, Misunderstood):
-            _LOG.error("dead letter of %s: %s", service_of(queue), message.reason)
-            spool.bury(queue, DeadLetter.of_message(service_of(queue), message))
-            return None
-        next_message = self._choose(spool, key, item, message)
-        return None if next_message is None else (key, json.dumps(next_message.envelope(queue)).encode())
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        """Wait for a message, and leave it where it is: a killed consumer would lose what BRPOP has removed."""
+        for queue in self._queue_cycle.consume(1):  # a consumer of ours has one
+            self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
+            wait_s = timeout or self.brpop_timeout
+            self.client.connection.send_command("BLMOVE", queue, queue, "RIGHT", "RIGHT", wait_s)
 
-    def _choose(self, spool: RedisSpool, key: bytes, item: bytes, first: Message) -> Message | None:
-        """Return the message to deliver: the first one, or another that suits the loaded model; None for none."""
+    def next_message(self, queue: str) -> dict[str, Any] | None:
+        """Return a new envelope of the message to work on; None where there is none, or it was misunderstood.
+
+        The message is among those in work from then on, or has become a dead letter.
+        """
+        spool = RedisSpool(self._create_client())  # through a connection on which nothing waits
+        for key, raw in self._preferred(spool, queue):
+            message = understand(raw)
+            if isinstance(message, Misunderstood):
+                _bury(spool, queue, key, raw, message)
+            elif (envelope := self._take(spool, queue, key, raw, message)) is not None:
+                return envelope
+        return None
+
+    def _preferred(self, spool: RedisSpool, queue: str) -> list[tuple[str, bytes]]:
+        """Return the messages that this consumer may take, after a pause if it leaves all of them to others."""
         affinity: Affinity | None = self.connection.client.transport_options.get("affinity")
-        if affinity is None or not affinity.chooses or affinity.choose([first.task]) == 0:
-            return first
-        others = [(raw, message) for raw in spool.next(key, LOOK) if (message := _deliverable(raw)) is not None]
-        position = affinity.choose([first.task, *(message.task for _, message in others)])
-        if position == 0:
-            return first
-        spool.put_back(key, item)
-        if position is None:
+        if affinity is None or not affinity.chooses:
+            return spool.next(queue, 1)
+        waiting = spool.next(queue, LOOK)
+        messages = affinity.preferred(waiting, _task_of)
+        if waiting and not messages:
             affinity.sleep(LOOK_AGAIN_S)
-            return None
-        raw, message = others[position - 1]
-        return message if spool.take(key, raw) else None
+        return messages
+
+    def _take(self, spool: RedisSpool, queue: str, key: str, raw: bytes, message: Message) -> dict[str, Any] | None:
+        """Return the envelope of a message that is now in work; None if another consumer was faster."""
+        envelope = message.envelope(queue)
+        in_work, tag = (self.unacked_key, self.unacked_index_key), envelope["properties"]["delivery_tag"]
+        return envelope if spool.take(key, raw, in_work, tag, json.dumps([envelope, "", queue])) else None
 
     def _get_client(self) -> Any:
         super()._get_client()  # refuses releases of redis-py that are too old
         return functools.partial(Client, channel=weakref.proxy(self))
 
-    def _get(self, queue: str, timeout: float | None = None) -> Any:
-        with self.conn_or_acquire() as client:
-            response = client.brpop(keys_of(queue), timeout=timeout or _POP_S)
-        if response is None:
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        if (envelope := self.next_message(queue)) is None:
             raise Empty
-        return json.loads(response[1])
+        return envelope
 
 
 class Transport(kombu_redis.Transport):
@@ -114,7 +128,13 @@ class Transport(kombu_redis.Transport):
     Channel = Channel
 
 
-def _deliverable(raw: bytes) -> Message | None:
-    """Return a message; None if it is none of ours, or pauses."""
-    message = understand(raw)
-    return message if isinstance(message, Message) and not message.pause_s else None
+def _bury(spool: RedisSpool, queue: str, key: str, raw: bytes, message: Misunderstood) -> None:
+    service = service_of(queue)
+    if spool.bury_message(key, raw, DeadLetter.of_message(service, message)):
+        _LOG.error("dead letter of %s: %s", service, message.reason)
+
+
+def _task_of(item: tuple[str, bytes]) -> dict[str, Any] | None:
+    """Return the task of a message; None for what is none of ours."""
+    message = understand(item[1])
+    return message.task if isinstance(message, Message) else None

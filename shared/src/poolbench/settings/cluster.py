@@ -79,8 +79,8 @@ class FolderSettings(Settings):
     )
     real_text: Path | None = setting(
         None,
-        "folder of the real-text archives (`passages.tar.xz` and others, packed or unpacked)",
-        unset="none: `--source real` needs it",
+        "folder of the real-text archives, packed or unpacked; only recipes read it",
+        unset="none",
     )
 
 

@@ -79,7 +79,9 @@ class GateSettings(Settings):
 
     max_body_mib: float = setting(256, "a body that is not JSON (safetensors); more is 413", gt=0, le=4096)
     max_json_mib: float = setting(64, "a JSON body; more is 413", gt=0, le=4096)
-    max_bodies_mib: float = setting(512, "all bodies under way together; more is 429", gt=0, le=1 << 20)
+    max_bodies_mib: float = setting(
+        512, "all bodies under way together, an eighth of it without a token; more is 429", gt=0, le=1 << 20
+    )
     max_connections: int = setting(4096, "open connections; more get 503", ge=1, le=1 << 20)
     open_documentation: bool = setting(False, "`/docs` and `/openapi.json` need no token; on in a local cluster")
     health_wait_s: float = setting(
@@ -101,6 +103,11 @@ class ConsoleSettings(Settings):
         "`localhost` and addresses in numbers",
         unset="none",
     )
+
+    @property
+    def names(self) -> list[str]:
+        """Return these names one by one."""
+        return [host.strip() for host in self.hosts.split(",") if host.strip()]
 
 
 class LogSettings(Settings):

@@ -85,7 +85,6 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
     chance = stats.binom.pmf(pairs, n, p01 + p10)
     # The smallest count c of m pairs with 2 P(X >= c) <= alpha at even odds; m + 1 if there is none.
     critical = stats.binom.isf(alpha / 2, pairs, 0.5) + 1
-    critical = np.where(2 * stats.binom.sf(critical - 1, pairs, 0.5) <= alpha, critical, pairs + 1)
     share = max(p01, p10) / (p01 + p10)
     right_M, right_excess_M = _upper_tail(pairs, critical, share)
     wrong_M, wrong_excess_M = _upper_tail(pairs, critical, 1 - share)
@@ -108,13 +107,22 @@ def _upper_tail(pairs: np.ndarray, critical: np.ndarray, share: float) -> tuple[
     return tail, 2 * pairs * share * fewer - pairs * tail
 
 
+def shares_of(difference: float, discordance: float) -> tuple[float, float]:
+    """Return p01 and p10 of a difference p01 - p10 that is planned for, at a discordance p01 + p10 that was observed.
+
+    A difference cannot be larger than the discordance, which is then taken as large.
+    """
+    discordant = max(discordance, abs(difference))
+    return (discordant + difference) / 2, (discordant - difference) / 2
+
+
 def mcnemar_size(
     shares: Sequence[tuple[float, float]], power: float = 0.8, alpha: float = 0.05, most: int = 10**7
 ) -> int | None:
     """Return the smallest number of passages at which the mean power over several pilots is at least `power`.
 
-    Power rises with the number of passages, which a bisection relies on: the number of discordant pairs is random, so
-    the steps of the exact test are not seen.
+    A bisection relies on power that rises with the number of passages. Where nearly all passages are discordant, it
+    also falls at each step of the exact test's critical value, so the numbers just below are tried one by one.
 
     Args:
         shares: p01 and p10 of each pilot, as `mcnemar_power`. One whose difference is 0, or has another sign than that
@@ -124,7 +132,7 @@ def mcnemar_size(
     Returns:
         None if no number up to `most` is enough.
     """
-    right_sign = _of_one_sign(shares)
+    right_sign = [pair for pair, is_right in zip(shares, of_one_sign(shares), strict=True) if is_right]
     if not 0 < power < 1:
         raise ValueError(f"a power lies between 0 and 1, got {power}")
     if len(right_sign) <= power * len(shares):
@@ -138,15 +146,20 @@ def mcnemar_size(
         if enough >= most:
             return None
         enough = min(8 * enough, most)
-    return bisect_left(range(enough), True, lo=1, key=is_enough)
+    monotone_n = bisect_left(range(enough), True, lo=1, key=is_enough)
+    # The steps are at most 2 sqrt(n) apart in n. A spread of 2 in the number of discordant pairs smooths them out.
+    variances = [monotone_n * (p01 + p10) * (1 - p01 - p10) for p01, p10 in right_sign]
+    first = max(1, monotone_n - 2 * math.isqrt(monotone_n) - 2) if min(variances) < 4 else monotone_n
+    return next(n for n in range(first, monotone_n + 1) if is_enough(n))
 
 
 def mean_power(shares: Sequence[tuple[float, float]], n: int, alpha: float = 0.05) -> float:
     """Return the mean power over several pilots at `n` passages; arguments as those of `mcnemar_size`."""
-    return sum(mcnemar_power(*pair, n, alpha).power for pair in _of_one_sign(shares)) / len(shares)
+    pairs = zip(shares, of_one_sign(shares), strict=True)
+    return sum(mcnemar_power(*pair, n, alpha).power for pair, is_right in pairs if is_right) / len(shares)
 
 
-def _of_one_sign(shares: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the pilots whose difference has the sign of all together; the others have no power."""
+def of_one_sign(shares: Sequence[tuple[float, float]]) -> list[bool]:
+    """Return which pilots have a difference of the sign of all together; the others have no power."""
     sign = np.sign(sum(p01 - p10 for p01, p10 in shares))
-    return [(p01, p10) for p01, p10 in shares if (p01 - p10) * sign > 0]
+    return [(p01 - p10) * sign > 0 for p01, p10 in shares]

@@ -32,6 +32,19 @@ def mean_ranks(ranks_NK: np.ndarray, weights_RN: np.ndarray | None = None) -> np
     return means[0] if weights_RN is None else means
 
 
+def best_first(means_K: np.ndarray, counts_K: np.ndarray) -> list[int]:
+    """Return the places of K treatments, the lowest mean first.
+
+    A mean over fewer blocks than others have is no better or worse than theirs. So treatments of fewer blocks stand
+    below the others and never lead; those without a mean (NaN) stand last.
+
+    Args:
+        means_K: What is ordered.
+        counts_K: Number of blocks of each mean.
+    """
+    return [int(place) for place in np.lexsort((means_K, -np.asarray(counts_K), np.isnan(means_K)))]
+
+
 def complete_ranks(ranks_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the ranks of the blocks in which no treatment is missing, and which treatments these are, bool [K].
 

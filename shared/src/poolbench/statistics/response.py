@@ -239,8 +239,11 @@ def fluent_strengths(grid: ResponseGrid, rules: FluencyRules) -> np.ndarray:
 def best_column(grid: ResponseGrid, rules: FluencyRules) -> int:
     """Return the column of the fluent strength with the highest mean score, 0 included; the smallest of equal ones.
 
-    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown.
+    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown;
+    `too_few` without an opening.
     """
+    if not grid.openings:
+        raise CellError(Status.TOO_FEW, "no opening of the half that the strength is chosen on is complete")
     fluent = fluent_strengths(grid, rules)
     if not fluent[1:].any():
         tried = ", ".join(f"{strength:g}" for strength in grid.strengths[1:])

@@ -71,7 +71,8 @@ def required_training_size(
 
     With P parameters of 32 bits,
 
-    - `published`: |F| = P 2^32, which counts the values of one weight times the number of weights;
+    - `published`: |F| = P 2^32, which counts the values of one weight times the number of weights. P is that of two
+      classes whatever the number of classes: the paper takes (d + 1) 2^32 for six classes too;
     - `corrected`: |F| = 2^(32 P), all settings of the weights.
 
     The criteria:
@@ -104,7 +105,7 @@ def required_training_size(
             raise ValueError(f"{name} is {value!r}; allowed: {', '.join(get_args(allowed))}")
     if not abs(effect) <= 1:
         raise ValueError(f"effect is a difference from -1 to 1, got {effect}")
-    weights = num_parameters(width, hidden, num_outputs)
+    weights = num_parameters(width, hidden, 1 if protocol == "published" else num_outputs)
     half = abs(effect) / 2
     if half < _SMALLEST_HALF_EFFECT:
         return None

@@ -95,7 +95,7 @@ def winning_rate_resamples(scores: np.ndarray, weights: np.ndarray, scale: Scale
     if scale == "row":
         return present_means(scaled_ranks(scores), weights_RN).T
     ranks_MN = _published_ranks(scores)
-    low_MR, high_MR = (np.full((len(ranks_MN), len(weights_RN)), sign * np.inf) for sign in (1, -1))
+    low_MR, high_MR = np.empty((2, len(ranks_MN), len(weights_RN)))
     for number, drawn in enumerate(weights_RN > 0):
         low_MR[:, number] = np.nanmin(ranks_MN[:, drawn], axis=1, initial=np.inf)
         high_MR[:, number] = np.nanmax(ranks_MN[:, drawn], axis=1, initial=-np.inf)
@@ -188,7 +188,7 @@ def _by_dataset(scores: np.ndarray) -> np.ndarray:
 
 
 def _ranks(rates: np.ndarray) -> np.ndarray:
-    """Return ranks along the last axis, 1 is the highest rate; NaN stays NaN."""
+    """Return ranks along the last axis, 1 is the lowest rate; NaN stays NaN."""
     from scipy import stats
 
-    return stats.rankdata(-rates, axis=-1, nan_policy="omit")
+    return stats.rankdata(rates, axis=-1, nan_policy="omit")

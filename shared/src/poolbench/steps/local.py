@@ -59,6 +59,7 @@ class HalvesParams(StrictModel):
 
     label: int
     count: int  # most openings
+    seed: int  # seed of the draw
 
 
 class DirectionsParams(StrictModel):
@@ -84,6 +85,6 @@ PROMPTS = Step("corpus.prompts", 1, PromptsParams, (), (Output(TABLE),), "openin
 IMPORT_STATES = Step("import.states", 1, StatesParams, (), (Output(TABLE),), "activations that others published")
 IMPORT_SAE = Step("import.sae", 1, SaeParams, (), (Output(TABLE),), "a sparse autoencoder of one layer")
 IMPORT_TEXTS = Step("import.texts", 1, TextsParams, (), (Output(TABLE),), "steered texts that others published")
-HALVES = Step("corpus.halves", 1, HalvesParams, (), (Output(TABLE),), "first halves of passages, as openings")
+HALVES = Step("corpus.halves", 2, HalvesParams, (), (Output(TABLE),), "first halves of passages, as openings")
 DIRECTIONS = Step("corpus.directions", 1, DirectionsParams, (), (Output(TABLE),), "directions that are erased together")
 LOCAL_STEPS = (PASSAGES, PROMPTS, HALVES, DIRECTIONS, IMPORT_STATES, IMPORT_SAE, IMPORT_TEXTS)

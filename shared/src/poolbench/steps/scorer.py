@@ -51,6 +51,9 @@ class TrainParams(StrictModel):
         batch_size: Windows in a step; by default 16, and 8 in mode head.
         num_windows: Generation-like windows cut from each passage, besides one of 128 tokens.
         window_tokens: Shortest and longest generation-like window, in tokens of the base.
+        rule: Version of the concept's word rule (`poolbench.word_rules`), where it labelled the passages. A
+            window of a positive that it counts as a negative is not taught as a positive, and held-out windows have
+            the class that it counts them to.
         degenerate_share: Broken positive windows (two of three shuffled, one looping) taught as negatives, per pair of
             ordinary windows.
         subfolder: Where a published classifier lies inside its repository.
@@ -74,6 +77,7 @@ class TrainParams(StrictModel):
     batch_size: Whole | None = Field(default=None, ge=2, le=1_024)
     num_windows: Whole = Field(default=3, ge=1, le=100)
     window_tokens: tuple[WindowTokens, WindowTokens] = (24, 64)
+    rule: Whole | None = Field(default=None, ge=1, le=1_000)
     degenerate_share: Real = Field(default=0.3, ge=0, le=1)
     validation_share: Real = Field(default=0.2, gt=0, lt=1)
     num_bootstrap: Whole = Field(default=1000, ge=100, le=100_000)
@@ -118,6 +122,9 @@ class GateParams(StrictModel):
         max_degenerate_level: Part (c): what the upper bound of the mean level of broken texts may
             not exceed, where intact negatives have level 0 and intact positives level 1.
         min_class: Fewest texts of a class for a part to be judged.
+        rule: Version of the concept's word rule (`poolbench.word_rules`) that labels cut passages and
+            continuations; without it they have the class of their passage.
+        min_rule_class: Fewest continuations that the rule counts to a class; with fewer, part (b) is not judged.
     """
 
     num_tokens: Whole = Field(default=40, ge=1, le=100_000)
@@ -125,6 +132,8 @@ class GateParams(StrictModel):
     min_continuation_auroc: Real = Field(default=0.6, ge=0, le=1)
     max_degenerate_level: Real = Field(default=0.5, ge=-10, le=10)
     min_class: Whole = Field(default=10, ge=2, le=1_000_000)
+    rule: Whole | None = Field(default=None, ge=1, le=1_000)
+    min_rule_class: Whole = Field(default=30, ge=2, le=1_000_000)
     num_bootstrap: Whole = Field(default=1000, ge=100, le=100_000)
     seed: Seed = 0
 

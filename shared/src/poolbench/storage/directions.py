@@ -4,6 +4,9 @@ A run that has ended leaves the table `directions` (columns: `SCHEMA`) among its
 concept the best direction first. A name means the latest run of the model that has it.
 """
 
+import contextlib
+import math
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,13 +24,15 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo
 
 TABLE = "directions"
+#: Seconds for which a listing of the tables of all runs answers. It keeps an answer when a run has ended since.
+LISTED_S = 3.0
 _SHOWN = 8  # cells in a message
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("model", "model_revision", "concept", "strategy")),
         ("layer", pa.int32()),
         *((name, pa.string()) for name in ("construction", "key")),
-        *((name, pa.float64()) for name in ("d1", "gain", "fluent_strength")),
+        *((name, pa.float64()) for name in ("d1", "gain", "gain_where_chosen", "best_strength", "fluent_strength")),
     ]
 )
 
@@ -41,6 +46,9 @@ class NamedDirection:
         key: Of the artifact that holds it.
         d1: AUROC of the strategy at this layer; None where the run has no value.
         gain: `d2.best_gain` of the direction; None where the run has no value.
+        gain_where_chosen: The same on the half of the openings that `gain` is not read on; None in tables of
+            earlier releases.
+        best_strength: `d2.best_strength`, at which `gain` is read; None as `fluent_strength`, and in such tables.
         fluent_strength: Highest strength in residual norms at which the run's texts were fluent; None where it did
             not steer, or not in this unit.
     """
@@ -55,6 +63,8 @@ class NamedDirection:
     key: str
     d1: float | None
     gain: float | None
+    gain_where_chosen: float | None
+    best_strength: float | None
     fluent_strength: float | None
 
     def __str__(self) -> str:
@@ -73,17 +83,37 @@ class NamedDirection:
 class NamedDirections:
     """The directions of an object store, with the last tables and vectors cached; several threads may use it."""
 
-    def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
-        self._read = lru_cache(32)(self._load)
+    def __init__(self, artifacts: Artifacts, listed_s: float = LISTED_S) -> None:
+        self._artifacts, self._listed_s = artifacts, listed_s
+        self._listing: tuple[float, list[ObjectInfo]] = (-math.inf, [])
+        self._read = lru_cache(128)(self._load)
         self.vector = lru_cache(64)(self._vector)
 
     def all(self) -> Iterator[NamedDirection]:
-        """Yield the directions of all runs: the latest run first, the best direction of each concept first."""
-        suffix = f"/{RUN_FILES}{TABLE}.parquet"
+        """Yield the directions of all runs: the latest run first, the best direction of each concept first.
+
+        Raises:
+            IntegrityError: At the end, if the table of a run is damaged.
+        """
+        yield from self._of(self._tables())
+
+    def _tables(self) -> list[ObjectInfo]:
+        """Return the tables of all runs, the latest first, by a new listing."""
+        listed_at_s, suffix = time.monotonic(), f"/{RUN_FILES}{TABLE}.parquet"
         tables = [info for info in self._artifacts.store.list(f"{RUNS_FOLDER}/") if info.path.endswith(suffix)]
-        for info in sorted(tables, key=lambda info: info.modified_s, reverse=True):
-            yield from self._read(info)
+        tables.sort(key=lambda info: info.modified_s, reverse=True)
+        self._listing = (listed_at_s, tables)
+        return tables
+
+    def _of(self, tables: Iterable[ObjectInfo]) -> Iterator[NamedDirection]:
+        damaged = list[IntegrityError]()
+        for info in tables:
+            try:
+                yield from self._read(info)
+            except IntegrityError as error:
+                damaged.append(error)
+        if damaged:
+            raise damaged[0]
 
     def find(
         self,
@@ -98,8 +128,25 @@ class NamedDirections:
         Raises:
             RestrictedError: The concept is sensitive.
             NotFoundError: No run has made one; it says what there is.
+            IntegrityError: The table of a run, which may have one, is damaged, and no other run has.
         """
-        of_model = (one for one in self.all() if one.fits(model) and run in (None, one.run))
+        names = (model, concept, strategy, layer, run)
+        listed_at_s, tables = self._listing
+        if time.monotonic() - listed_at_s < self._listed_s:
+            with contextlib.suppress(NotFoundError, IntegrityError):  # a run may have made it since
+                return self._find(tables, *names)
+        return self._find(self._tables(), *names)
+
+    def _find(
+        self,
+        tables: Iterable[ObjectInfo],
+        model: ModelRef,
+        concept: str,
+        strategy: str | None,
+        layer: int | None,
+        run: str | None,
+    ) -> NamedDirection:
+        of_model = (one for one in self._of(tables) if one.fits(model) and run in (None, one.run))
         seen = list[NamedDirection]()
         for one in of_model:  # older tables are not read where a later one has it
             if one.concept == concept and strategy in (None, one.strategy) and layer in (None, one.layer):
@@ -137,10 +184,14 @@ class NamedDirections:
 
 
 def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
-    """Return the table of a run's directions, for each concept the best first: by gain, then by D1."""
+    """Return the table of a run's directions, for each concept the best first, then by D1.
+
+    The best one is chosen on the half of the openings that its gain is not read on: the highest of many gains is too
+    high.
+    """
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        figures = (row["gain"], row["d1"])
+        figures = (row["gain_where_chosen"], row["d1"])
         return (row["concept"], *(float("inf") if value is None else -value for value in figures), row["layer"])
 
     return pa.Table.from_pylist(sorted(rows, key=order), SCHEMA)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import scorers_path
 from poolbench.errors import IntegrityError
-from poolbench.storage.base import ObjectStore
+from poolbench.storage.base import ObjectInfo, ObjectStore
 
 #: Folder of a concept's records with the verdicts of gates.
 _GATES = "gates/"
@@ -49,56 +49,65 @@ def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, reques
     store.put(path, json.dumps(body).encode(), if_absent=not requested)
 
 
-def named_scorers(store: ObjectStore, damaged: Callable[[str], None] | None = None) -> list[NamedScorer]:
-    """Return all scorers by id.
-
-    Args:
-        damaged: Called with the path of a record that cannot be read, which is left out.
-
-    Raises:
-        IntegrityError: A record cannot be read, and there is no `damaged`.
-    """
-    scorers = []
-    for info in store.list(scorers_path("")):
-        if f"/{_GATES}" in info.path:
-            continue
-        try:
-            body, (_, concept, name) = json.loads(store.get(info.path)), info.path.split("/")
-            base = str(body.get("base", name.removesuffix(".json")))
-            requested = bool(body.get("requested"))
-            scorers.append(NamedScorer(concept, base, str(body["scorer"]), requested, info.modified_s))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            if damaged is None:
-                remedy = "train or import that scorer again (a run, `poolbench-driver import scorers`), or remove it"
-                raise IntegrityError(f"{info.path} in {store.uri} is damaged; {remedy}") from None
-            damaged(info.path)
-    return sorted(scorers, key=lambda one: one.id)
-
-
 def record_gate(store: ObjectStore, concept: str, key: str, gate: str, *, passed: bool, reason: str) -> None:
     """Record what the gate at the artifact `gate` found about the scorer `key`."""
     body = {"gate": gate, "passed": passed, "reason": reason}
     store.put(f"{_gates_path(concept, key)}{digest(gate, 6)}.json", json.dumps(body).encode())
 
 
-def gate_of(store: ObjectStore, concept: str, key: str) -> tuple[bool, str | None] | None:
-    """Return whether a scorer passed every gate that judged it, and the reasons why not; None where none did.
+class ScorerRecords:
+    """The records of scorers and gates that an object store has now, by one listing."""
 
-    Raises:
-        IntegrityError: A record cannot be read.
-    """
-    reasons: list[str] = []
-    infos = list(store.list(_gates_path(concept, key)))
-    for info in infos:
-        try:
-            body = json.loads(store.get(info.path))
-            reasons += [] if body["passed"] else [str(body["reason"])]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise IntegrityError(f"{info.path} in {store.uri} is damaged; remove it") from None
-    if not infos:
-        return None
-    among = f"{len(reasons)} of {len(infos)} gates failed: " if len(infos) > 1 else ""
-    return not reasons, f"{among}{'; '.join(dict.fromkeys(reasons))}" if reasons else None
+    def __init__(self, store: ObjectStore, read: Callable[[ObjectInfo], bytes] | None = None) -> None:
+        """List the records; `read` returns the bytes of one, by default from the store."""
+        self._store, self._read = store, read or (lambda info: store.get(info.path))
+        self._infos = list(store.list(scorers_path("")))
+
+    def scorers(self, damaged: Callable[[str], None] | None = None) -> list[NamedScorer]:
+        """Return all scorers by id.
+
+        Args:
+            damaged: Called with the path of a record that cannot be read, which is left out.
+
+        Raises:
+            IntegrityError: A record cannot be read, and there is no `damaged`.
+        """
+        scorers = []
+        for info in self._infos:
+            if f"/{_GATES}" in info.path:
+                continue
+            try:
+                body, (_, concept, name) = json.loads(self._read(info)), info.path.split("/")
+                base = str(body.get("base", name.removesuffix(".json")))
+                requested = bool(body.get("requested"))
+                scorers.append(NamedScorer(concept, base, str(body["scorer"]), requested, info.modified_s))
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+                if damaged is None:
+                    raise IntegrityError(
+                        f"{info.path} in {self._store.uri} is damaged; train or import that scorer again (a run, "
+                        "`poolbench-driver import scorers`), or remove it"
+                    ) from None
+                damaged(info.path)
+        return sorted(scorers, key=lambda one: one.id)
+
+    def gate(self, concept: str, key: str) -> tuple[bool, str | None] | None:
+        """Return whether a scorer passed every gate that judged it, and the reasons why not; None where none did.
+
+        Raises:
+            IntegrityError: A record cannot be read.
+        """
+        reasons: list[str] = []
+        infos = [info for info in self._infos if info.path.startswith(_gates_path(concept, key))]
+        for info in infos:
+            try:
+                body = json.loads(self._read(info))
+                reasons += [] if body["passed"] else [str(body["reason"])]
+            except (ValueError, LookupError, TypeError, RecursionError):
+                raise IntegrityError(f"{info.path} in {self._store.uri} is damaged; remove it") from None
+        if not infos:
+            return None
+        among = f"{len(reasons)} of {len(infos)} gates failed: " if len(infos) > 1 else ""
+        return not reasons, f"{among}{'; '.join(dict.fromkeys(reasons))}" if reasons else None
 
 
 def _gates_path(concept: str, key: str) -> str:

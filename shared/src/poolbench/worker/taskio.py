@@ -17,7 +17,7 @@ import pyarrow as pa
 from poolbench.cancellation import Work, working
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, progress_path
-from poolbench.errors import CancelledTaskError, InputError
+from poolbench.errors import CancelledTaskError, InputError, StoreError
 from poolbench.steps import work_of
 from poolbench.steps.work import Shape
 from poolbench.storage.artifacts import Artifacts, Manifest
@@ -172,14 +172,17 @@ class TaskIO:
         self._meter.report(device_s=device_s, peak_bytes=peak_bytes)
 
     def progress(self, done: int, total: int, note: str = "") -> None:
-        """Report how far the task is. Writes at most once every few seconds."""
+        """Report how far the task is. Writes at most once every few seconds; a store that is away stops no work."""
         now = time.monotonic()
         if now - self._reported_s < PROGRESS_INTERVAL_S:
             return
         self._reported_s = now
         _LOG.info("%s %s: %d of %d %s", self.task.kind, self.task.task_id, done, total, note)
         body = {"task_id": self.task.task_id, "done": done, "total": total, "note": note, "at": time.time()}
-        self._artifacts.store.put(progress_path(self.task.task_id), json.dumps(body).encode())
+        try:
+            self._artifacts.store.put(progress_path(self.task.task_id), json.dumps(body).encode())
+        except StoreError as error:
+            _LOG.warning("the progress of task %s cannot be written: %s", self.task.task_id, error)
 
     def check_cancelled(self) -> None:
         """Raise CancelledTaskError if the run that sent the task was cancelled. Long handlers call this regularly."""

@@ -16,7 +16,15 @@ from typing import Any
 from poolbench.cancellation import between_steps
 from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
 from poolbench.contracts.wire import failure_path, progress_path
-from poolbench.errors import CancelledTaskError, ConfigError, DamagedError, InputError, PoolbenchError, UnknownNameError
+from poolbench.errors import (
+    CancelledTaskError,
+    ConfigError,
+    DamagedError,
+    InputError,
+    PoolbenchError,
+    StoreError,
+    UnknownNameError,
+)
 from poolbench.machine.about import accelerator
 from poolbench.queue.leases import LeaseStore
 from poolbench.statuses import Code, Status, TaskOutcome
@@ -237,8 +245,11 @@ class Worker:
             handler(task, io)
         if io.missing:
             raise PoolbenchError(f"{task.kind} ended without its outputs {', '.join(sorted(io.missing))}")
-        self.artifacts.store.delete(failure_path(task.task_id))
-        self.artifacts.store.delete(progress_path(task.task_id))
+        try:  # its outputs are there, and count more than these records
+            self.artifacts.store.delete(failure_path(task.task_id))
+            self.artifacts.store.delete(progress_path(task.task_id))
+        except StoreError as error:
+            _LOG.warning("records of task %s cannot be removed: %s", task.task_id, error)
         _LOG.info("%s %s: done", task.kind, task.task_id)
         return TaskOutcome.DONE
 

@@ -25,7 +25,7 @@ def door() -> Iterator[Door]:
 def test_a_request_with_the_token_passes_with_its_body(door: Door) -> None:
     reply = door.ask(request("/prober/probe", body=b"x" * 1000, **POST))
     assert (reply.status, door.behind.seen[-1]["bytes"]) == (200, 1000)
-    assert door.gate.body_bytes == 0
+    assert door.gate.room.used_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_chunked_body_is_refused_as_it_grows(door: Door) -> None:
         for _ in range(17):
             client.sendall(chunk)
         assert read_reply(client).status == 413
-    assert door.gate.body_bytes == 0
+    assert door.gate.room.used_bytes == 0
 
 
 def test_bodies_are_bounded_together() -> None:
@@ -113,14 +113,30 @@ def test_bodies_are_bounded_together() -> None:
         clients = [door.connect() for _ in range(3)]
         for client in clients:
             client.sendall(request("/prober/hold", body=b"x" * size, **POST))
-        wait_until(lambda: door.gate.body_bytes == 3 * size)
+        wait_until(lambda: door.gate.room.used_bytes == 3 * size)
         reply = door.ask(request("/prober/probe", body=b"x" * size, **POST))
         assert (reply.status, reply.code) == (429, "busy")
         door.behind.held.clear()
         assert [read_reply(client).status for client in clients] == [200] * 3
-        wait_until(lambda: door.gate.body_bytes == 0)
+        wait_until(lambda: door.gate.room.used_bytes == 0)
         for client in clients:
             client.close()
+
+
+def test_bodies_without_a_token_leave_room_for_others() -> None:
+    """The console has an eighth of 3 MiB."""
+    with serving() as door:
+        door.behind.held.set()
+        size = 300 * 2**10
+        with door.connect() as stranger:
+            stranger.sendall(request("/console/hold", body=b"x" * size, method="POST"))
+            wait_until(lambda: door.gate.open_room.used_bytes == size)
+            reply = door.ask(request("/console/hold", body=b"x" * size, method="POST"))
+            assert (reply.status, reply.code) == (429, "busy")
+            assert door.gate.room.used_bytes == 0
+            door.behind.held.clear()
+            read_reply(stranger)
+        wait_until(lambda: door.gate.open_room.used_bytes == 0)
 
 
 def test_headers_that_steer_the_proxy_do_not_pass(door: Door) -> None:

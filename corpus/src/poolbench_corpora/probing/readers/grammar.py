@@ -1,7 +1,6 @@
 """Planted sets: sentences that a grammar writes from patterns, with marked words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -38,7 +37,7 @@ class Patterns(StrictModel):
     words: Mapping[str, tuple[str, ...]] = {}  # further slots
 
 
-def read_grammar(definition: ProbingSet, archives: Path | None, **parameters: Any) -> Iterator[Sample | Note]:
+def read_grammar(definition: ProbingSet, **parameters: Any) -> Iterator[Sample | Note]:
     """Yield the samples of each group. Parameters are those of `Patterns`; ConfigError is raised for others."""
     try:
         settings = Patterns.model_validate(parameters)

@@ -3,13 +3,16 @@
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from poolbench.errors import ConfigError, CorpusError, shown
 from poolbench_corpora.probing.samples import PAIRS, Note, ProbingSet, Sample, Span, whole, word_type
-from poolbench_corpora.reading import is_missing, name_in, records, text_in
+from poolbench_corpora.probing.shipped import require_columns, require_unchanged
+from poolbench_corpora.reading import Row as TableRow
+from poolbench_corpora.reading import is_missing, name_in, read_rows, records, text_in
 
 MAX_LITERAL = 200_000
 """Longest literal, in characters."""
@@ -59,7 +62,7 @@ _WITH_SPANS = ("span", "span_pieces", "span_pair")
 _SENTEVAL_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 
 
-def read_table(definition: ProbingSet, archives: Path | None, *, file: str) -> Iterator[Sample | Note]:
+def read_table(definition: ProbingSet, *, file: str, passages: str | None = None) -> Iterator[Sample | Note]:
     """Yield the samples of a table beside the definition, in any format of `poolbench_corpora.reading`.
 
     A row has `text` (and `span`, `text_2`, `span_2`), or `inputs` (and `context`) as the public suite has them. Further
@@ -67,22 +70,63 @@ def read_table(definition: ProbingSet, archives: Path | None, *, file: str) -> I
     pieces of one as `3:9 12:15`; where it is missing, the whole text is read, with a note. A row without text becomes a
     note.
 
+    Args:
+        passages: Table of texts beside the definition. Rows then have their numbers, `passage` and `passage_2`, in
+            place of texts. Both files have their SHA-256 in the folder's manifest, and a wrong row is an error.
+
     Raises:
-        ConfigError: The file lies outside the folder of the definition.
-        CorpusError: The file cannot be read as a table.
+        ConfigError: A file lies outside the folder of the definition.
+        CorpusError: A file cannot be read as a table, lacks a column, or is not the one of the manifest.
     """
     path = _beside(definition, file)
-    for number, (where, row) in enumerate(records(path)):
+    texts = None if passages is None else _shared_texts(definition, path, _beside(definition, passages))
+    for number, row in enumerate(read_rows(path)):
+        if texts is not None and number == 0:
+            require_columns(row, path, *_required(definition))
         try:
-            sample = _sample(definition, row, where, number)
-            if definition.input in _WITH_SPANS and "span" in row and is_missing(row["span"]):
-                yield Note(where, "no span: the whole text is read")
+            values = row.values if texts is None else {**row.values, **_texts_of(row, texts)}
+            sample = _sample(definition, values, row.where, number)
+            if definition.input in _WITH_SPANS and "span" in row.values and is_missing(row.values["span"]):
+                yield Note(row.where, "no span: the whole text is read")
             yield sample
         except CorpusError as error:
-            yield Note(where, str(error).removeprefix(f"{where}: "))
+            if texts is not None:
+                raise
+            yield Note(row.where, str(error).removeprefix(f"{row.where}: "))
 
 
-def read_senteval(definition: ProbingSet, archives: Path | None, *, file: str) -> Iterator[Sample | Note]:
+def _required(definition: ProbingSet) -> Sequence[str]:
+    """Return the columns of a table of instances that refers to passages."""
+    ends = ("", "_2") if definition.input in PAIRS else ("",)
+    names = ("passage", "span") if definition.input in _WITH_SPANS else ("passage",)
+    return ["label", *(f"{name}{end}" for end in ends for name in names)]
+
+
+def _shared_texts(definition: ProbingSet, path: Path, passages: Path) -> Sequence[str]:
+    folder = _beside(definition, "")
+    require_unchanged(path, folder)
+    return _texts(passages, require_unchanged(passages, folder))
+
+
+@lru_cache(maxsize=4)  # the sets of a folder share them
+def _texts(path: Path, _sha256: str) -> Sequence[str]:
+    return [text_in(row, "text", where) for where, row in records(path)]
+
+
+def _texts_of(row: TableRow, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the texts that a row refers to. Raise CorpusError if there are none of its numbers."""
+    of_row: dict[str, Any] = {}
+    for ending in ("", "_2"):
+        number = row.values.get(f"passage{ending}")
+        if number is None:
+            continue
+        if not isinstance(number, int) or not 0 <= number < len(texts):
+            raise CorpusError(f"{row.where}: there is no passage {shown(str(number))}; there are {len(texts):,}")
+        of_row[f"text{ending}"] = texts[number]
+    return of_row
+
+
+def read_senteval(definition: ProbingSet, *, file: str) -> Iterator[Sample | Note]:
     """Yield the samples of a file with one `split`, `label` and `text` per line, separated by tabs."""
     path = _beside(definition, file)
     for number, (where, row) in enumerate(records(path)):

@@ -1,4 +1,8 @@
-"""Whether the data of a board could tell neighbours in its order apart, and how much data would."""
+"""Whether the data of a board could find a stated difference of neighbours in its order, and how much data would.
+
+The difference is stated and not the observed one: neighbours are chosen by their ranks, and the power for an observed
+difference says no more than the p-value of the same test (Hoenig and Heisey 2001, "The abuse of power").
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poolbench.errors import ConfigError, NotFoundError
-from poolbench.statistics.mcnemar import SUFFICIENT, mcnemar_power, mcnemar_size
+from poolbench.statistics.mcnemar import SUFFICIENT, mcnemar_power, mcnemar_size, shares_of
 from poolbench.statistics.paired_power import paired_power, paired_size
 from poolbench.statistics.wilcoxon import least_p
 from poolbench_driver.contract.metrics import is_higher_better
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Most blocks and items that are tried.
 MOST, MOST_ITEMS = 10_000, 100_000
-#: Differences below this share of the values are rounding: the same numbers, added in another order.
+#: Deviations below this share of the values are rounding: the same numbers, added in another order.
 _ROUNDING = 1e-12
 
 #: Values of a board by entrant and block.
@@ -38,27 +42,30 @@ _AnswersAt = dict[str, dict[str, dict[tuple[str, str], dict[str, bool]]]]
 
 @dataclass(frozen=True)
 class ItemPower:
-    """Power of McNemar's test of two neighbours on the items of one block."""
+    """Power of McNemar's test of two neighbours on the items of one block, for the stated difference.
+
+    The share of items that one side alone gets right is the observed one, or the difference where this is larger.
+    """
 
     block: str
     layer: str | None  # where the board averages over layers
     n: int  # items that both answered
     difference: float  # share of right answers of the first, minus that of the second
-    power: float | None
-    items_needed: int | None  # smallest number with a power of .8
-    reason: str  # why a figure is None
+    power: float
+    items_needed: int | None  # smallest number with a power of .8; None above MOST_ITEMS
 
 
 @dataclass(frozen=True)
 class PairPower:
-    """Power of a paired t-test of two neighbours over the blocks that have a value of both.
+    """Power of a paired t-test of two neighbours over the blocks that have a value of both, for the stated difference.
 
     Attributes:
         metric: What the board is ranked by.
         block: What `n` counts, such as `concept`.
         difference: Mean over the blocks of the first entrant's value minus that of the next; None without a block.
         deviation: Standard deviation of the differences (ddof 1); None below two blocks.
-        power: Power at `n` blocks, if mean and deviation are the true ones; None with a reason.
+        planned: The stated difference.
+        power: Power at `n` blocks for it, if the deviation is the true one; None with a reason.
         blocks_needed: Smallest number of blocks with a power of .8; None with a reason.
         reason: Why a figure is None, or that the mean difference contradicts the order of ranks.
         items: Where the suite keeps answers of single items, their power by block.
@@ -71,6 +78,7 @@ class PairPower:
     n: int
     difference: float | None
     deviation: float | None
+    planned: float
     power: float | None
     blocks_needed: int | None
     reason: str
@@ -78,7 +86,7 @@ class PairPower:
 
     @property
     def decided(self) -> bool:
-        """Return whether the data at hand tell the two apart."""
+        """Return whether the data at hand would find the stated difference."""
         return self.power is not None and self.power >= SUFFICIENT
 
     @property
@@ -88,15 +96,18 @@ class PairPower:
         return median(sizes) if sizes else None
 
 
-def neighbours(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun], *, items: bool = True) -> list[PairPower]:
+def neighbours(
+    suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun], *, planned: float | None = None, items: bool = True
+) -> list[PairPower]:
     """Return the power for each pair of neighbours in the order of the board over some runs; empty without a board.
 
     Args:
         suite: The runs' suite.
+        planned: Difference of the primary metric that the power is of, above 0; by default that of the suite's board.
         items: Whether the answers of single items are read too.
 
     Raises:
-        ConfigError: The runs' figures are not comparable.
+        ConfigError: The runs' figures are not comparable, or the difference is out of range.
     """
     spec = suite.board
     if not spec.competing or spec.primary not in spec.ranked:
@@ -107,8 +118,12 @@ def neighbours(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun], *, item
         return []
     name, values = _units(suite, runs) or (spec.unit, _cells(board))
     answers = _answers(suite, runs) if items else {}
+    planned = spec.planned_difference if planned is None else planned
+    if not 0 < planned < math.inf or (answers and planned > 1):
+        raise ConfigError(f"a difference of {planned:g} in {spec.primary} cannot be: give one above 0")
     return [
-        _pair(board.metric, name, pair, values, tuple(_of_items(*pair, answers))) for pair in pairwise(board.entrants)
+        _pair(board.metric, name, pair, values, planned, tuple(_of_items(*pair, answers, planned)))
+        for pair in pairwise(board.entrants)
     ]
 
 
@@ -138,7 +153,9 @@ def _units(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> tuple[st
     return units_by_run[0].name, means
 
 
-def _pair(metric: str, block: str, pair: tuple[str, str], values: Values, items: tuple[ItemPower, ...]) -> PairPower:
+def _pair(
+    metric: str, block: str, pair: tuple[str, str], values: Values, planned: float, items: tuple[ItemPower, ...]
+) -> PairPower:
     first, second = (values.get(entrant, {}) for entrant in pair)
     shared = sorted(first.keys() & second.keys())
     differences = np.array([first[name] - second[name] for name in shared])
@@ -148,16 +165,14 @@ def _pair(metric: str, block: str, pair: tuple[str, str], values: Values, items:
     power, needed, reason = None, None, ""
     if mean is None or deviation is None:
         reason = f"{len(shared) or 'no'} {block} has a value of both; a paired test needs two"
-    elif abs(mean) <= _ROUNDING * scale:
-        reason = "the mean difference is 0"
     else:
-        effect = mean / deviation if deviation > _ROUNDING * scale else math.inf
+        effect = planned / deviation if deviation > _ROUNDING * scale else math.inf
         power, needed = paired_power(effect, len(shared)), paired_size(effect, SUFFICIENT, most=MOST)
         if needed is None:
             reason = f"the difference is too small for {MOST:,} {block}s"
-        elif (mean > 0) is not is_higher_better(metric):
+        elif abs(mean) > _ROUNDING * scale and (mean > 0) is not is_higher_better(metric):
             reason = "the ranks are in favour of the first, the mean difference of the second"
-    return PairPower(metric, *pair, block, len(shared), mean, deviation, power, needed, reason, items)
+    return PairPower(metric, *pair, block, len(shared), mean, deviation, planned, power, needed, reason, items)
 
 
 def _answers(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> _AnswersAt:
@@ -176,40 +191,38 @@ def _answers(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> _Answe
     return gathered
 
 
-def _of_items(entrant: str, following: str, answers: _AnswersAt) -> Iterator[ItemPower]:
+def _of_items(entrant: str, following: str, answers: _AnswersAt, planned: float) -> Iterator[ItemPower]:
     for block, by_entrant in answers.items():
         first_at, second_at = by_entrant.get(entrant, {}), by_entrant.get(following, {})
         for at, first in first_at.items():
             second = second_at.get(at, {})
             if shared := first.keys() & second.keys():
-                p10 = sum(first[item] and not second[item] for item in shared) / len(shared)
-                p01 = sum(second[item] and not first[item] for item in shared) / len(shared)
-                power, needed, reason = None, None, "both are right equally often"
-                if p01 != p10:
-                    power = mcnemar_power(p01, p10, len(shared), LEVEL).power
-                    needed = mcnemar_size([(p01, p10)], SUFFICIENT, LEVEL, MOST_ITEMS)
-                    reason = "" if needed else f"the difference is too small for {MOST_ITEMS:,} items"
-                yield ItemPower(block, at[1] or None, len(shared), p10 - p01, power, needed, reason)
+                only_first, only_second = (
+                    sum(one[item] and not other[item] for item in shared) / len(shared)
+                    for one, other in ((first, second), (second, first))
+                )
+                shares = shares_of(planned, only_first + only_second)
+                power = mcnemar_power(*shares, len(shared), LEVEL).power
+                needed = mcnemar_size([shares], SUFFICIENT, LEVEL, MOST_ITEMS)
+                yield ItemPower(block, at[1] or None, len(shared), only_first - only_second, power, needed)
 
 
 def sentence(pair: PairPower) -> str:
-    """Return whether the data at hand tell the first two of a board apart, and how much data would."""
-    names, on = f"{pair.entrant} and {pair.next}", f" on {pair.metric}"
-    blocks = f"{pair.n} {pair.block}{'' if pair.n == 1 else 's'}"
+    """Return whether the data at hand would find the stated difference of the first two of a board, or what would."""
+    names, blocks = f"{pair.entrant} and {pair.next}", f"{pair.n} {pair.block}{'' if pair.n == 1 else 's'}"
     are = "is" if pair.n == 1 else "are"
-    if pair.deviation is None:
-        return f"{blocks} {are} too few to tell the first two apart{on} ({names}): a paired test needs two."
     if pair.power is None:
-        return f"No number of {pair.block}s would tell the first two apart{on} ({names}): {pair.reason}."
+        return f"{blocks} {are} too few to compare the first two on {pair.metric} ({names}): a paired test needs two."
+    find = f"to find a difference of {pair.planned:g} in {pair.metric} between the first two"
     test = f"({names}; a paired t-test has a power of {_decimal(pair.power)})"
     if pair.blocks_needed is None:
-        return f"{blocks} {are} too few to tell the first two apart{on}, and so would be {MOST:,} {test}."
+        return f"{blocks} {are} too few {find}, and so would be {MOST:,} {test}."
     but = f"; {pair.reason}" if pair.reason else ""
     if pair.decided:
         fewest = next(number for number in count(1) if least_p(number) <= LEVEL)
-        by_values, of_ranks = ("By their values ", f"; a test of ranks needs {fewest}") if pair.n < fewest else ("", "")
-        return f"{by_values}{blocks} tell the first two apart{on} {test}{of_ranks}{but}."
-    return f"{blocks} {are} too few: {pair.blocks_needed:,} would tell the first two apart{on} {test}{but}."
+        of_ranks = f"; a test of ranks needs {fewest}" if pair.n < fewest else ""
+        return f"{blocks} {are} enough {find} {test}{of_ranks}{but}."
+    return f"{blocks} {are} too few {find} {test}: {pair.blocks_needed:,} would be enough{but}."
 
 
 def _decimal(power: float) -> str:
@@ -223,8 +236,8 @@ def power_table(pairs: Sequence[PairPower]) -> Table:
     has_items = any(pair.items for pair in pairs)
     of_items = ["items decide", "items needed"] if has_items else []
     heads: Heads = [
-        "entrant", Column("next", is_text=True), f"{block}s", "difference", "power", f"{block}s needed", *of_items,
-        Column("note", is_text=True),
+        "entrant", Column("next", is_text=True), f"{block}s", "difference", f"power for {pairs[0].planned:g}",
+        f"{block}s needed", *of_items, Column("note", is_text=True),
     ]  # fmt: skip
     lines = [
         Line.of(
@@ -246,6 +259,6 @@ def _items(pair: PairPower) -> list[str]:
     """Return on how many blocks (and layers) the items at hand decide, and the median number that would."""
     if pair.items_needed is None:
         return ["", ""]
-    decide = sum((item.power or 0.0) >= SUFFICIENT for item in pair.items)
+    decide = sum(item.power >= SUFFICIENT for item in pair.items)
     needed = "no number" if math.isinf(pair.items_needed) else f"{math.ceil(pair.items_needed):,}"
     return [f"{decide} of {len(pair.items)}", needed]

@@ -100,7 +100,7 @@ def _standings(ranks: RanksView) -> Table:
     measures = dict(zip(board.entrants, board.measures, strict=True))
     groups = [] if ranks.limit else [Column("tie groups", is_text=True)]
     heads: Heads = [
-        _STRATEGY, "mean rank", *groups, "winning rate", "rank behind best", "AUROC behind best", "effect",
+        _STRATEGY, "mean rank", *groups, "winning rate", "rank behind best", f"{ranks.primary} behind best", "effect",
         *_p_heads(ranks),
     ]  # fmt: skip
     lines = []
@@ -124,8 +124,8 @@ def _standings(ranks: RanksView) -> Table:
 def _pairs(ranks: RanksView) -> Details:
     nemenyi = [] if ranks.limit else ["p (Nemenyi)"]
     heads: Heads = [
-        _STRATEGY, Column("other", is_text=True), "concepts", "rank difference", "AUROC difference", "effect",
-        *_p_heads(ranks), *nemenyi,
+        _STRATEGY, Column("other", is_text=True), "concepts", "rank difference", f"{ranks.primary} difference",
+        "effect", *_p_heads(ranks), *nemenyi,
     ]  # fmt: skip
     lines = []
     for pair in ranks.pairs:

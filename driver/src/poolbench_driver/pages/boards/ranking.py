@@ -12,6 +12,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.multiple import benjamini_hochberg, holm
 from poolbench.statistics.ranks import (
+    best_first,
     block_ranks,
     complete_ranks,
     friedman_test,
@@ -112,7 +113,7 @@ class RankBoard:
 
     Attributes:
         board: `all` (blocks may lack an entrant) or `complete` (only blocks with every entrant that has any value).
-        entrants: K names, best mean rank first.
+        entrants: K names, best mean rank first, those that lack blocks below the others.
         blocks: N names.
         values_NK: Cell values; -inf or inf for the worst-rank nulls, NaN for a missing cell.
         ranks_NK: Ranks within each block.
@@ -230,7 +231,7 @@ def _board(
     decimals = metric_info(metric).rank_decimals
     compared_NK = values_NK if decimals is None else values_NK.round(decimals)
     ranks = block_ranks(compared_NK, higher_is_better=higher_is_better)
-    order = np.argsort(np.nan_to_num(mean_ranks(ranks), nan=np.inf), kind="stable")
+    order = best_first(mean_ranks(ranks), np.isfinite(ranks).sum(axis=0))
     names = tuple(entrants[k] for k in order)
     values_NK, ranks = values_NK[:, order], ranks[:, order]
     board = "complete" if complete else "all"

@@ -17,7 +17,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
+from poolbench.statistics.ranks import best_first, mean_rank_intervals, mean_ranks
 from poolbench.statistics.winning_rate import discriminability, mean_winning_rate, rank_resolution
 from poolbench.statuses import Status
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, rank_board
@@ -68,19 +68,16 @@ def family_ranks(board: RankBoard, family_of: Mapping[str, str]) -> list[FamilyR
     for k, name in enumerate(board.entrants):
         members[family_of.get(name, name)].append(k)
     ranks_NF = np.stack([mean_ranks(board.ranks_NK[:, ks].T) for ks in members.values()], axis=1)
+    means_F, counts_F = mean_ranks(ranks_NF), np.isfinite(ranks_NF).sum(axis=0)
     ranks = [
         FamilyRank(
             name, tuple(board.entrants[k] for k in ks), float(mean) if num_blocks else None, interval, int(num_blocks)
         )
         for (name, ks), mean, interval, num_blocks in zip(
-            members.items(),
-            mean_ranks(ranks_NF),
-            mean_rank_intervals(ranks_NF),
-            np.isfinite(ranks_NF).sum(axis=0),
-            strict=True,
+            members.items(), means_F, mean_rank_intervals(ranks_NF), counts_F, strict=True
         )
     ]
-    return sorted(ranks, key=lambda rank: np.inf if rank.mean_rank is None else rank.mean_rank)
+    return [ranks[place] for place in best_first(means_F, counts_F)]
 
 
 def rank_agreements(boards: Mapping[str, RankBoard], *, seed: int = 0) -> list[RankAgreement]:

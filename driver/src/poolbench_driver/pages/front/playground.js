@@ -5,11 +5,14 @@
   const { html, render, useState, useEffect, useRef } = htmPreact;
   const root = document.getElementById("playground");
   const MOST_STRENGTHS = 4;
+  const BEST = "best"; // of the run; until a strength is typed, which may be empty on the way
+  const FIRST_STRENGTH = 0.2; // where no run says which is best
   const OWN = "(a vector of a file)";
   const OPERATIONS = ["add", "add_preserving_norm", "clamp", "erase"];
   const DEFAULTS = {
-    model: "", prompt: "In the morning", chat: "", concept: "", strategy: "", layer: "", run: "", vector: "", operation: "add",
-    positions: "generated", strengths: "0.2", read: "", read_layer: "", max_tokens: "40", temperature: "0", seed: "0",
+    model: "", prompt: "In the morning", chat: "", concept: "", strategy: "", layer: "", run: "", vector: "", size: "strength",
+    operation: "add",
+    positions: "generated", strengths: BEST, read: "", read_layer: "", max_tokens: "40", temperature: "0", seed: "0",
   };
 
   const fromAddress = () => {
@@ -58,23 +61,26 @@
     }
   };
 
+  const parts = (listed) => listed.split(",").filter(Boolean);
   const numbers = (listed) => listed.split(",").filter((part) => part.trim()).map(Number);
-  const directionOf = (state) =>
+  // The vectors of a file, of one layer or of several, with their layers.
+  const ownOf = (state) => parts(state.vector).map((id, at) => ({ vector_id: id, layer: Number(parts(state.layer)[at]) }));
+  const directionsOf = (state) =>
     state.concept === OWN
-      ? { vector_id: state.vector, layer: Number(state.layer) }
-      : { concept: state.concept, strategy: state.strategy, layer: Number(state.layer), run: state.run };
+      ? ownOf(state)
+      : [{ concept: state.concept, strategy: state.strategy, layer: Number(state.layer), run: state.run }];
+  // The field of an edit that has its size; the alpha of an erasure is a share.
+  const sizeOf = (state) => (state.operation === "erase" ? "alpha" : state.concept === OWN ? state.size : "strength");
   // Strength 0 is unsteered.
   const bodyOf = (state, strength) => {
     const body = { model: state.model, max_tokens: Number(state.max_tokens), temperature: Number(state.temperature) };
     body.seed = Number(state.seed);
     if (state.chat) body.messages = [{ role: "user", content: state.prompt }]; else body.prompt = state.prompt;
-    const direction = state.concept ? directionOf(state) : null;
-    if (strength && direction) {
-      const size = state.operation === "erase" ? "alpha" : "strength"; // alpha of an erasure is a share
-      const edit = { ...direction, operation: state.operation, [size]: strength };
-      body.steering = { edits: [edit], positions: /^\d+$/.test(state.positions) ? Number(state.positions) : state.positions };
+    if (strength && state.concept) {
+      const edits = directionsOf(state).map((one) => ({ ...one, operation: state.operation, [sizeOf(state)]: strength }));
+      body.steering = { edits, positions: /^\d+$/.test(state.positions) ? Number(state.positions) : state.positions };
     }
-    if (state.read === OWN && state.vector) body.reading = { vector_id: state.vector, layer: Number(state.read_layer) };
+    if (state.read === OWN && state.vector) body.reading = { vector_id: parts(state.vector)[0], layer: Number(state.read_layer) };
     else if (state.read && state.read !== OWN) body.reading = { concept: state.read, layer: Number(state.read_layer) };
     return body;
   };
@@ -107,8 +113,9 @@
       words.push("--positions", quoted(state.positions), "--max-tokens", state.max_tokens, "--temperature", state.temperature, "--seed", state.seed);
       if (state.read && state.read !== OWN) words.push("--read", quoted(state.read));
       if (state.concept !== OWN) return words.join(" ");
-      const edit = (strength) => `${state.vector}:${state.layer}:${strength}:${state.operation}`;
-      return strengths.map((one) => [...words, "--unit residual_norm", "--edit", edit(one)].join(" ")).join("\n");
+      const unit = state.size === "alpha" ? "absolute" : "residual_norm";
+      const edits = (strength) => ownOf(state).map(({ vector_id: id, layer }) => `--edit ${id}:${layer}:${strength}:${state.operation}`);
+      return strengths.map((one) => [...words, `--unit ${unit}`, ...edits(one)].join(" ")).join("\n");
     },
   };
   const offer = (name, text) => {
@@ -138,9 +145,12 @@
     const scores = tokensOf(pieces).filter(([, score]) => typeof score === "number");
     const end = pieces.at(-1)?.finish_reason && pieces.at(-1);
     const mean = scores.reduce((sum, [, score]) => sum + score, 0) / scores.length;
+    const whole = pieces.map((piece) => piece.text).join("");
+    // Parts of a character are no text: then the text stands above its tokens.
+    const isInTokens = scores.length > 0 && scores.map(([token]) => token).join("") === whole;
     return html`<section class="text" aria-label=${label(strength)}>
       <h2>${label(strength)}</h2>
-      <p dir="auto">${pieces.map((piece) => piece.text).join("")}</p>
+      ${!isInTokens && html`<p dir="auto">${whole}</p>`}
       ${scores.length > 0 && html`<p class="tokens" dir="auto" tabindex="0" aria-label=${`Scores by token, ${label(strength)}`}>
         ${scores.map(([token, score]) => html`<${Token} token=${token} score=${score} range=${range} />`)}</p>
         <p class="note">mean score ${mean.toFixed(2)}</p>`}
@@ -162,7 +172,9 @@
     const values = state.strengths.split(",");
     const write = (at, value) => set({ strengths: values.map((old, place) => (place === at ? value : old)).join(",") });
     const most = Math.max(1, 2 * (limit || 0));
-    return html`<fieldset class="strengths"><legend>Strengths, in residual norms of the layer (of an erasure: the share)</legend>
+    const isFactor = state.concept === OWN && state.size === "alpha";
+    const unit = isFactor ? "as factors of the vector" : "in residual norms of the layer";
+    return html`<fieldset class="strengths"><legend>Strengths, ${unit} (of an erasure: the share)</legend>
       ${values.map((value, at) => html`<div key=${at}>
         <input type="range" min=${-most} max=${most} step="0.05" value=${value} list="limit" aria-label=${`Strength ${at + 1}, slider`}
           onInput=${(event) => write(at, event.target.value)} />
@@ -196,7 +208,10 @@
           ofConcept.find((one) => one.strategy === next.strategy && String(one.layer) === next.layer) ||
           ofConcept.find((one) => one.strategy === next.strategy) || ofConcept[0];
         Object.assign(next, found ? { strategy: found.strategy, layer: String(found.layer), run: found.run } : { concept: "", strategy: "", layer: "", run: "" });
+        if (found && next.strengths === BEST)
+          next.strengths = String(found.best_strength || Math.min(FIRST_STRENGTH, found.fluent_strength ?? FIRST_STRENGTH));
       }
+      if (isOwn && next.strengths === BEST) next.strengths = String(FIRST_STRENGTH);
       if (next.read && next.read !== OWN) {
         const ofRead = ofModel.filter((one) => one.concept === next.read);
         const found = ofRead.find((one) => String(one.layer) === next.read_layer) || ofRead[0];
@@ -227,11 +242,11 @@
       if (!file) return;
       try {
         const query = new URLSearchParams({ model: shown.model, name: file.name });
-        const { vectors } = await (await ask(`/vector?${query}`, { method: "POST", body: file })).json();
-        const [{ id, layer }, ...more] = vectors;
-        set({ concept: OWN, vector: id, ...(layer === null ? {} : { layer: String(layer) }) });
-        const ofLayer = layer === null ? "; give its layer" : `, the vector of layer ${layer}${more.length ? `, the first of ${more.length + 1}` : ""}`;
-        setStatus(`Registered ${file.name}${ofLayer}.`);
+        const { vectors, size, strength, positions } = await (await ask(`/vector?${query}`, { method: "POST", body: file })).json();
+        const layers = vectors.map(({ layer }) => layer).join(","); // "" of a file that names none
+        const strengths = String(strength ?? FIRST_STRENGTH);
+        set({ concept: OWN, vector: vectors.map(({ id }) => id).join(","), size, positions, strengths, ...(layers && { layer: layers }) });
+        setStatus(`Registered ${file.name}${layers ? `, for layer ${layers.replaceAll(",", ", ")}` : "; give its layer"}.`);
       } catch (error) {
         setStatus(`${file.name} cannot be used: ${error.message}`);
       }
@@ -271,8 +286,8 @@
       if (shown.concept && !isOwn && whole.length && !controller.signal.aborted) {
         try {
           const asked = { texts: whole.map(([text]) => shown.prompt + text), scorer: shown.concept };
-          const { scores, name } = await (await post("/scores", asked, controller.signal)).json();
-          whole.forEach(([, at], number) => change(at, { scored: `scorer ${name}: ${scores[number].toFixed(3)}` }));
+          const { scores, concept } = await (await post("/scores", asked, controller.signal)).json();
+          whole.forEach(([, at], number) => change(at, { scored: `scorer ${concept}: ${scores[number].toFixed(3)}` }));
         } catch (error) {
           if (error.name !== "AbortError") whole.forEach(([, at]) => change(at, { scored: `no score: ${error.message}` }));
         }
@@ -291,15 +306,15 @@
       <div class="tools">
         <${Choice} name="model" value=${shown.model} options=${unique([shown.model, ...choices.models]).map((one) => [one, one])} onChange=${(model) => set({ model })} />
         <${Choice} name="as" value=${shown.chat} options=${[["", "a text to continue"], ["1", "a message to answer"]]} onChange=${(chat) => set({ chat })} />
-        <${Choice} name="steer by" value=${shown.concept} options=${[["", "nothing"], ...concepts.map((one) => [one, one]), [OWN, OWN]]} onChange=${(concept) => set({ concept, strategy: "" })} />
+        <${Choice} name="steer by" value=${shown.concept} options=${[["", "nothing"], ...concepts.map((one) => [one, one]), [OWN, OWN]]} onChange=${(concept) => set({ concept, strategy: "", strengths: BEST })} />
         ${!isOwn && shown.concept && html`
-          <${Choice} name="strategy" value=${shown.strategy} options=${unique(ofConcept.map((one) => one.strategy)).map((one) => [one, one])} onChange=${(strategy) => set({ strategy })} />
-          <${Choice} name="layer" value=${shown.layer} options=${ofConcept.filter((one) => one.strategy === shown.strategy).map((one) => [String(one.layer), one.layer])} onChange=${(layer) => set({ layer })} />`}
+          <${Choice} name="strategy" value=${shown.strategy} options=${unique(ofConcept.map((one) => one.strategy)).map((one) => [one, one])} onChange=${(strategy) => set({ strategy, strengths: BEST })} />
+          <${Choice} name="layer" value=${shown.layer} options=${ofConcept.filter((one) => one.strategy === shown.strategy).map((one) => [String(one.layer), one.layer])} onChange=${(layer) => set({ layer, strengths: BEST })} />`}
         ${isOwn && html`<label><span>file of a vector</span><input type="file" accept=".npy,.safetensors,.gguf,.pt,.json" onChange=${upload} /></label>
-          <${Entry} name="its layer" type="number" min="0" value=${shown.layer} onChange=${(layer) => set({ layer })} />`}
+          <${Entry} name=${parts(shown.vector).length > 1 ? "its layers" : "its layer"} value=${shown.layer} onChange=${(layer) => set({ layer })} />`}
         <${Choice} name="operation" value=${shown.operation} options=${OPERATIONS.map((one) => [one, one])} onChange=${(operation) => set({ operation })} />
         <${Entry} name="positions: generated, all, prompt, or the first" value=${shown.positions} onChange=${(positions) => set({ positions })} />
-        <${Choice} name="read along" value=${shown.read} options=${[["", "nothing"], ...concepts.map((one) => [one, one]), ...(shown.vector ? [[OWN, OWN]] : [])]} onChange=${(read) => set({ read, read_layer: read === OWN ? shown.layer : "" })} />
+        <${Choice} name="read along" value=${shown.read} options=${[["", "nothing"], ...concepts.map((one) => [one, one]), ...(shown.vector ? [[OWN, OWN]] : [])]} onChange=${(read) => set({ read, read_layer: read === OWN ? parts(shown.layer)[0] || "" : "" })} />
         ${shown.read && shown.read !== OWN && html`<${Choice} name="at layer" value=${shown.read_layer} options=${readLayers.map((one) => [String(one), one])} onChange=${(layer) => set({ read_layer: layer })} />`}
         ${shown.read === OWN && html`<${Entry} name="at layer" type="number" min="0" value=${shown.read_layer} onChange=${(layer) => set({ read_layer: layer })} />`}
         <${Entry} name="new tokens" type="number" min="1" max=${choices.max_tokens} value=${shown.max_tokens} onChange=${(one) => set({ max_tokens: one })} />

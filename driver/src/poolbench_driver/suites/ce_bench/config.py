@@ -1,11 +1,15 @@
 """The settings of a run of CE-Bench."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from poolbench.config import LayerChoice, ProbesBudget, amounts, completed
 from poolbench_driver.config import SIZES_OF_PASSAGES, PassagesSource, RunConfig
+
+#: What a pretrained model reads by default. Of some subjects there are a thousand pairs.
+REAL_STORIES: Mapping[str, Any] = {"stories": "real", "num_pairs": 16}
 
 
 class CeBenchConfig(RunConfig):
@@ -16,7 +20,7 @@ class CeBenchConfig(RunConfig):
     saes: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)] = ("demo",)
     """Autoencoders: `demo`, names of imported or shipped ones, or folders of one or of several."""
     stories: str = "planted"
-    """Pairs of stories: `planted`, the name of an imported set, a file of pairs, or the folder of a corpus."""
+    """Pairs of stories: `planted`, `real`, the name of an imported set, a file of pairs, or the folder of a corpus."""
     layer: LayerChoice | None = None
     """Layer of autoencoders whose configuration names none: a block index, a depth, `embedding` or `final`."""
     num_pairs: int | None = Field(default=None, ge=1)

@@ -35,6 +35,7 @@ class Entrant:
         seed: Seed of its training.
         null_of: Name of the autoencoder whose random directions it is; None for others.
         sparse: Mean AUROC of sparse probes over concepts, by their number k of features.
+        model: Where entrants of several models are joined, the model that it reads.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Entrant:
     seed: int | None = None
     null_of: str | None = None
     sparse: Mapping[int, float | None] = field(default_factory=dict)
+    model: str = ""
 
     def value(self, metric: str) -> float | None:
         """Return a figure; None where there is none."""

@@ -71,17 +71,13 @@ class View:
         """Return the autoencoders that differ by the seed of their training alone."""
         return families_of(self.entrants)
 
-    @property
-    def num_layers(self) -> int:
-        """Return the number of layers that are read."""
-        return len({entrant.layer for entrant in self.entrants})
-
     def nulls_of(self, one: Entrant) -> list[Entrant]:
         """Return what an autoencoder should beat: random directions of its width and L0, and the coordinates."""
         return [
             entrant
             for entrant in self.entrants
-            if entrant.null_of == one.name or (entrant.kind == COORDINATES and entrant.layer == one.layer)
+            if entrant.null_of == one.name
+            or (entrant.kind == COORDINATES and (entrant.model, entrant.layer) == (one.model, one.layer))
         ]
 
     def headline(self) -> list[Span]:
@@ -247,9 +243,10 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
     # Runs may read other concepts, whose means do not compare.
     entrants: dict[str, Entrant] = {}
     for view in views:
+        prefix = f"{view.model} " if len(models) > 1 else ""
         for entrant in view.entrants:
-            name = f"{view.model} {entrant.name}" if len(models) > 1 else entrant.name
-            entrants.setdefault(name, replace(entrant, name=name, sparse={}))
+            name, null_of = f"{prefix}{entrant.name}", entrant.null_of and f"{prefix}{entrant.null_of}"
+            entrants.setdefault(name, replace(entrant, name=name, null_of=null_of, sparse={}, model=view.model))
     notes = list(dict.fromkeys(note for view in views for note in view.notes))
     ordered = sorted(entrants.values(), key=_order)
     return View(", ".join(models), views[0].dataset, ordered, stories=views[0].stories, notes=notes)

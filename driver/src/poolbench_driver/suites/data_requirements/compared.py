@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.errors import CellError
-from poolbench.statistics.mcnemar import SUFFICIENT, mean_power
+from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statistics.pilots import SizePilot, rotation_interval
 from poolbench.statuses import Status
 from poolbench_driver.pilots import Comparison, Power
@@ -27,8 +27,7 @@ class SizeComparison:
     Attributes:
         counts: Training, development and test examples of a fold, as means over folds and seeds.
         accuracies: Of the first and of the second configuration.
-        errors: Power of each seed by its own sign, with type-M and type-S errors; None without a difference.
-        power: Mean power over the seeds of McNemar's test on one fold; a seed that contradicts the mean has none.
+        errors: Power of McNemar's test on one fold, with type-M and type-S errors; None without a difference.
     """
 
     size: int
@@ -36,7 +35,11 @@ class SizeComparison:
     accuracies: tuple[float, float]
     comparison: Comparison
     errors: Power | None
-    power: float
+
+    @property
+    def power(self) -> float:
+        """Return the mean power over the seeds; a seed that contradicts the mean has none."""
+        return self.errors.power if self.errors is not None else 0.0
 
     @property
     def num_test(self) -> int:
@@ -122,7 +125,6 @@ def _of_folds(size: int, folds: Sequence[Row], alpha: float) -> SizeComparison:
         ),
         comparison=comparison,
         errors=comparison.power(round(num_test), alpha),
-        power=mean_power(list(shares.values()), round(num_test), alpha),
     )
 
 

@@ -9,8 +9,10 @@ from pydantic import Field, model_validator
 
 from poolbench.config import EMBEDDING, FINAL, LayerChoice, NamedBudget, StrictModel
 from poolbench.contracts.bounds import Seed
-from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig
+from poolbench_driver.config import NAMED_SOURCES, Control, CorpusSource, ReadingConfig
 
+#: What a pretrained model is compared on by default: two sets of changed sentences, and one of a property of the verb.
+REAL_SETS = ("ewt-bigram-shift", "ewt-coordination-inversion", "ewt-tense")
 #: What help shows as the value of an option.
 _KEYS: dict[str, Any] = {"shown": "KEY=VALUE,..."}
 
@@ -179,4 +181,4 @@ class DataRequirementsConfig(ReadingConfig):
     @property
     def data_name(self) -> str:
         """Return the source of the sets."""
-        return f"{self.suite}-{self.corpus.source if self.corpus.source in NO_FOLDER else 'folder'}"
+        return f"{self.suite}-{self.corpus.source if self.corpus.source in NAMED_SOURCES else 'folder'}"

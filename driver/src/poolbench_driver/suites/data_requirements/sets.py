@@ -8,7 +8,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench.statistics.folds import connected_groups
 from poolbench_corpora.probing import PROBING_INSTANCES, ProbingData, Span, passage_id, passages_of, with_splits
-from poolbench_driver.config import NO_FOLDER, as_concepts
+from poolbench_driver.config import NAMED_SOURCES, as_concepts
 from poolbench_driver.corpora.sources import chosen_sets, concept_table
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 
@@ -84,4 +84,4 @@ NUM_SIZES, FEWEST_OF_A_FOLD = 4, 8
 
 def data_source(config: DataRequirementsConfig) -> str:
     """Return the source of the sets as result rows name it."""
-    return config.corpus.source if config.corpus.source in NO_FOLDER else "folder"
+    return config.corpus.source if config.corpus.source in NAMED_SOURCES else "folder"

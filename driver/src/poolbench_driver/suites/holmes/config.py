@@ -6,10 +6,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
-from poolbench_driver.config import NO_FOLDER, Control, CorpusSource, ReadingConfig, as_concepts
+from poolbench_driver.config import NAMED_SOURCES, Control, CorpusSource, ReadingConfig, as_concepts
 
 #: What the names of bags of words begin with.
 BAG_OF_WORDS = "bag_of_words"
+#: How much of each set is read by default of the sets that ship: the share of train of FlashHolmes, and of dev and test
+#: what keeps the order of the entrants as well (docs/results/holmes.md).
+FLASH: dict[str, Any] = {"flash": "1/32", "flash_eval": 60}
+#: Two strategies at three layers, for a board.
+COMPARED: dict[str, Any] = {"strategies": ["A1_mean", "P1_last_token"], "layers": ["embedding", 0.5, "final"]}
 #: Fields that came later, with their defaults.
 _LATER: dict[str, Any] = {"control": [], "recipe": "released", "hidden": None, "vectors": {}, "bag_of_words": None}
 
@@ -30,7 +35,7 @@ class HolmesConfig(ReadingConfig):
     sets: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     """Ids of probing sets, or patterns such as `blimp-*`; without any, all sets of the corpus."""
     corpus: CorpusSource = CorpusSource()
-    """Where the sets come from: `planted`, `real` (the archives), or a folder of definitions."""
+    """Where the sets come from: `planted`, `real` (those that ship), or a folder of definitions."""
     strategies: tuple[str, ...] | None = ("A1_mean",)
     """Pooling strategies, each at every layer an entrant of its own."""
     layers: tuple[LayerChoice, ...] | None = (FINAL,)
@@ -38,7 +43,7 @@ class HolmesConfig(ReadingConfig):
     flash: Annotated[Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_fraction)] = None
     """Share of the training groups that is probed, such as 1/32; by default all. Dev and test stay whole."""
     flash_eval: int | None = Field(default=None, ge=2)
-    """Most instances of dev, and of test; by default all."""
+    """Most instances of dev, and of test; by default all. One group of each is read whatever its size."""
     control: tuple[Control, ...] = ()
     """Controls whose entrants stand beside the others: `word_order` shuffles the words of every text, `random_weights`
     reads with an untrained model of the same architecture.
@@ -72,7 +77,7 @@ class HolmesConfig(ReadingConfig):
     def data_name(self) -> str:
         """Return the source of the sets."""
         source = self.corpus.source
-        return f"{self.suite}-{source if source in NO_FOLDER else 'folder'}"
+        return f"{self.suite}-{source if source in NAMED_SOURCES else 'folder'}"
 
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of.

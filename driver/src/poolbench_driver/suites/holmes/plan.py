@@ -14,7 +14,7 @@ from poolbench.steps.base import Keys
 from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData, ProbingSet
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import NO_FOLDER, Control
+from poolbench_driver.config import NAMED_SOURCES, Control
 from poolbench_driver.corpora.sources import chosen_sets
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.example_vectors import (
@@ -73,7 +73,7 @@ class HolmesScope:
         """Return what the frame knows of a plan of it."""
         revisions = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
         notes = first_notes(self.notes)
-        source = self.config.corpus.source if self.config.corpus.source in NO_FOLDER else "folder"
+        source = self.config.corpus.source if self.config.corpus.source in NAMED_SOURCES else "folder"
         return PlanFacts(self.model, source, revisions, "probing", passage_tokens=TEXT_TOKENS, notes=notes)
 
 

@@ -42,19 +42,14 @@ def winning_rates(
             yield {**measure.to_row(), **_of_entrant(rows, entrant)}
 
 
-def measured_widely(rows: Sequence[Row]) -> set[str]:
-    """Return the entrants that have a score on at least half of the sets; others are never said to lead."""
-    entrants, _, values_MN = score_matrix(rows)
-    return {name for name, values_N in zip(entrants, values_MN, strict=True) if np.isfinite(values_N).mean() >= 0.5}
-
-
 def published_rates(rows: Sequence[Row]) -> Iterator[Row]:
     """Yield winning rates as the public leaderboard computes them, scaled by set (`row`) or by entrant (`column`)."""
-    entrants, sets, values_MN = score_matrix(rows)
+    entrants, _, values_MN = score_matrix(rows)
+    counts = np.isfinite(values_MN).sum(axis=1).tolist()
     scales: tuple[Literal["row", "column"], ...] = ("row", "column")
     for scale in scales if len(entrants) > 1 else ():
-        for entrant, rate in zip(entrants, published_winning_rate(values_MN, scale), strict=True):
-            metric, n = f"{RATE}.{scale}", len(sets)
+        for entrant, rate, n in zip(entrants, published_winning_rate(values_MN, scale), counts, strict=True):
+            metric = f"{RATE}.{scale}"
             measure = (
                 Measure.of(metric, float(rate), None, n=n)
                 if np.isfinite(rate)
@@ -67,7 +62,8 @@ def score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]
     """Return entrants, sets, and the scores [entrants, sets], NaN where there is none."""
     scored = {(row["entrant"], row["task"]): row["value"] for row in rows if row["metric"] == SCORE}
     entrants, sets = list(dict.fromkeys(name for name, _ in scored)), sorted({name for _, name in scored})
-    return entrants, sets, np.array([[scored.get((entrant, name)) for name in sets] for entrant in entrants], float)
+    scores = np.array([scored.get((entrant, name)) for entrant in entrants for name in sets], float)
+    return entrants, sets, scores.reshape(len(entrants), len(sets))
 
 
 def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
@@ -80,17 +76,18 @@ def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:
 def _rates(values_MN: np.ndarray, weights_RN: np.ndarray, groups: np.ndarray, kind: str) -> list[Measure]:
     """Return the winning rate of each entrant over some sets; the first row of the weights gives the value."""
     metric = f"{RATE}.{kind}" if kind else RATE
-    fields: dict[str, Any] = {"n": values_MN.shape[1], "num_groups": len(set(groups))}
-    if len(values_MN) < 2:
-        reason = "one entrant: name several models, strategies or layers"
-        return [Measure.null(metric, Status.TOO_FEW, reason, **fields) for _ in values_MN]
     rates = []
-    for column in winning_rate_resamples(values_MN, weights_RN).T:
-        if not np.isfinite(column[0]):
+    for values_N, column in zip(values_MN, winning_rate_resamples(values_MN, weights_RN).T, strict=True):
+        is_scored = np.isfinite(values_N)
+        fields: dict[str, Any] = {"n": int(is_scored.sum()), "num_groups": len(set(groups[is_scored]))}
+        if len(values_MN) < 2:
+            reason = "one entrant: name several models, strategies or layers"
+            rates.append(Measure.null(metric, Status.TOO_FEW, reason, **fields))
+        elif not np.isfinite(column[0]):
             rates.append(Measure.null(metric, Status.TOO_FEW, "no set that another entrant was measured on", **fields))
-            continue
-        interval = percentile_interval(column[1:]) if len(column) > 1 and len(set(groups)) > 1 else None
-        rates.append(Measure.of(metric, float(column[0]), interval, ci_method=CI_METHOD, **fields))
+        else:
+            interval = percentile_interval(column[1:]) if len(column) > 1 and fields["num_groups"] > 1 else None
+            rates.append(Measure.of(metric, float(column[0]), interval, ci_method=CI_METHOD, **fields))
     return rates
 
 

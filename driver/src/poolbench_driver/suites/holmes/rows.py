@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
+from poolbench.statistics.ranks import best_first
 from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
 from poolbench_driver.contract.suite import Tables
@@ -17,7 +18,6 @@ from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
 from poolbench_driver.suites.holmes.rates import (
     compared,
     examples,
-    measured_widely,
     published_rates,
     score_matrix,
     winning_rates,
@@ -91,14 +91,10 @@ def _of_leader(
     plan: HolmesPlan, rows: Sequence[Row], sets: Sequence[Row], predictions: Sequence[Row]
 ) -> dict[str, pa.Table]:
     """Return the tests of the leader with every other entrant, and instances of the set that discriminates most."""
-    widely = measured_widely(rows)
-    rates = {
-        row["entrant"]: row["value"]
-        for row in rows
-        if row["metric"] == RATE and row["value"] is not None and row["entrant"] in widely
-    }
+    rates = [row for row in rows if row["metric"] == RATE and row["value"] is not None]
+    order = best_first(np.array([-row["value"] for row in rates]), np.array([row["n"] for row in rates]))
     classed = [row for row in sets if row["task"] == "classes"]
-    leader = max(rates, key=rates.__getitem__) if rates else entrant_of(plan.scope, next(iter(plan.probes)))
+    leader = rates[order[0]]["entrant"] if order else entrant_of(plan.scope, next(iter(plan.probes)))
     tables = {"comparisons": compared(leader, predictions, [row["set"] for row in classed])}
     if classed:
         opened = max(classed, key=lambda row: -2.0 if row["discriminability"] is None else row["discriminability"])

@@ -1,5 +1,6 @@
 """What a run reads of a set: a share of train, and some instances of dev and test."""
 
+from bisect import bisect_right
 from itertools import accumulate
 from typing import Any
 
@@ -13,8 +14,8 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
     """Return the instances that a run asks for, all with a split.
 
     Where a source gives no splits, they are drawn, the same with and without `flash`. Of train a share of the groups is
-    kept, and of dev and test at most so many instances. Groups are taken in a seeded order that takes turns between
-    labels, so a smaller share is part of a larger one.
+    kept, and of dev and test at most so many instances; one group of these is kept whatever its size. Groups are taken
+    in a seeded order that takes turns between labels, so a smaller share is part of a larger one.
     """
     groups, by_label = seeded_groups(with_splits(data, config.seed), config.seed)
     place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}
@@ -23,11 +24,12 @@ def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
     for split in ("train", "dev", "test"):
         split_rows = [groups[name] for name in ordered if groups[name][0]["split"] == split]
         if split == "train":
-            sample = split_rows[: max(2, round((config.flash or 1.0) * len(split_rows)))]
+            num_groups = max(2, round((config.flash or 1.0) * len(split_rows)))
+        elif config.flash_eval is None:
+            num_groups = len(split_rows)
         else:
-            sizes = accumulate(map(len, split_rows))
-            sample = [rows for rows, size in zip(split_rows, sizes, strict=True) if size <= (config.flash_eval or size)]
-        instances += [row for rows in sample for row in rows]
+            num_groups = max(1, bisect_right(list(accumulate(map(len, split_rows))), config.flash_eval))
+        instances += [row for rows in split_rows[:num_groups] for row in rows]
     instances += [row for rows in groups.values() for row in rows if rows[0]["split"] is None]
     used = {name for row in instances for name in (*row["first"], *row["second"])}
     passages = [row for row in data.passages.to_pylist() if row["passage_id"] in used]

@@ -9,9 +9,12 @@ from functools import cached_property
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
+from poolbench.statistics.ranks import best_first
 from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
@@ -117,7 +120,7 @@ class View:
         row = best.overall
         if row["value"] is None:
             return f"No entrant can be compared on the {len(self.sets)} sets, {row['status']}: {row['reason']}."
-        sentence = f"{best.name} leads: it wins {best.rate().text} % of its comparisons over {len(self.sets)} sets."
+        sentence = f"{best.name} leads: it wins {best.rate().text} % of its comparisons over {row['n']} sets."
         second = self.entrants[1].overall
         if row["ci_low"] is not None and second["value"] is not None and second["value"] >= row["ci_low"]:
             sentence += f" {self.entrants[1].name} lies within its interval."
@@ -149,13 +152,14 @@ class View:
         return [row for row in self.comparisons if row["other"] == other.name]
 
     def _leader(self, kind: str) -> str | None:
-        candidates = [entrant for entrant in self.widely(kind) if entrant.value(kind) is not None]
+        candidates = [entrant for entrant in self._of_most_sets(self.entrants, kind) if entrant.value(kind) is not None]
         return max(candidates, key=lambda entrant: entrant.value(kind) or 0.0).name if candidates else None
 
-    def widely(self, kind: str = "") -> list[Entrant]:
-        """Return the entrants with a score on at least half of the sets, or of those of a type."""
+    def _of_most_sets(self, entrants: Sequence[Entrant], kind: str) -> list[Entrant]:
+        """Return the entrants with a score on the most sets of a type, or of all: the others do not lead over these."""
         sets = [row["set"] for row in self.sets if not kind or row["type"] == kind]
-        return [entrant for entrant in self.entrants if entrant.share(sets) >= 0.5]
+        most = max((entrant.share(sets) for entrant in entrants), default=0.0)
+        return [entrant for entrant in entrants if entrant.share(sets) == most]
 
     @property
     def pooled(self) -> list[Entrant]:
@@ -179,9 +183,9 @@ class View:
             return by_type
         for kind in ("", *self.types):
             winners = by_type[kind or "all sets"] = {}
-            compared = [entrant for entrant in self.widely(kind) if entrant.is_pooled]
             for layer in self.layers:
-                rates = {entrant.strategy: entrant.value(kind) for entrant in compared if entrant.layer == layer}
+                of_layer = [entrant for entrant in self.pooled if entrant.layer == layer]
+                rates = {entrant.strategy: entrant.value(kind) for entrant in self._of_most_sets(of_layer, kind)}
                 wins = {name: rate for name, rate in rates.items() if name is not None and rate is not None}
                 if wins:
                     best = max(wins.values())
@@ -265,14 +269,10 @@ def _view(
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
-    """Return the best first; after them those with scores on less than half of the sets, then those without any."""
+    """Return the best first; after them those that lack scores of more sets, and last those without a rate."""
     names = [row["set"] for row in sets]
-
-    def place(entrant: Entrant) -> tuple[bool, bool, float]:
-        rate = entrant.overall["value"]
-        return rate is None, entrant.share(names) < 0.5, -(rate or 0.0)
-
-    return sorted(entrants, key=place)
+    rates = np.array([entrant.overall["value"] for entrant in entrants], float)
+    return [entrants[place] for place in best_first(-rates, np.array([entrant.share(names) for entrant in entrants]))]
 
 
 def _later(tables: Mapping[str, pa.Table], name: str) -> list[Row]:
@@ -307,9 +307,10 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
     collapsed = {entrant.name: entrant.num_collapsed for entrant in entrants if entrant.num_collapsed}
     if collapsed:
         yield f"{sum(collapsed.values())} probes predict one label for all instances: {listed(collapsed)}"
-    few = [entrant.name for entrant in entrants if 0 < entrant.share([row["set"] for row in sets]) < 0.5]
+    shares = {entrant.name: entrant.share([row["set"] for row in sets]) for entrant in entrants}
+    few = [name for name, share in shares.items() if 0 < share < max(shares.values())]
     if few:
-        yield f"scores on less than half of the sets, and so not said to lead: {listed(few)}"
+        yield f"scores on fewer sets than others, and so not said to lead: {listed(few)}"
     nulls: dict[str, list[tuple[str, str]]] = {}
     for entrant in entrants:
         for row in entrant.scores.values():

@@ -41,7 +41,7 @@ class HumanoidConfig(ReadingConfig):
     concepts: tuple[str, ...] = ()
     """Concepts whose direction the same shift is measured along."""
     corpus: PassagesSource = PassagesSource()
-    """Where passages of `concepts` come from: `planted`, `real`, or a folder of JSONL files."""
+    """Where passages of `concepts` come from: `planted`, `real`, or a folder."""
     keep_activations: bool = False
     """Whether the hidden states of all tokens of `concepts` are stored too."""
     layers: tuple[LayerChoice, ...] | None = (FINAL,)

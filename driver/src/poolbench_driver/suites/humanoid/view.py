@@ -57,16 +57,18 @@ class Tune:
 
     @property
     def moved(self) -> bool:
-        """Return whether it is above all neutral fine-tunes, and above all random changes if these have a rank."""
-        return self._rank("neutral") == 1 and self._rank("random") in (1, None)
+        """Return whether it is above all neutral fine-tunes, and above all random changes if the run has any."""
+        return self._ranks == {1}
 
     @property
     def judged(self) -> bool:
-        """Return whether it has a rank among the neutral fine-tunes."""
-        return self._rank("neutral") is not None
+        """Return whether it has a rank among the neutral fine-tunes, and among the random changes if there are any."""
+        return None not in self._ranks
 
-    def _rank(self, suffix: str) -> float | None:
-        return self.value(f"{PRIMARY}.rank_{suffix}")
+    @property
+    def _ranks(self) -> set[float | None]:
+        neutral, random = f"{PRIMARY}.rank_neutral", f"{PRIMARY}.rank_random"
+        return {self.value(neutral)} | ({self.value(random)} if random in self.figures else set())
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ class View:
         if not measured:
             return [Span("No fine-tune could be measured.")]
         if not any(line.judged for line in measured):
-            few = f" moved the words most; without {MIN_NEUTRAL} neutral fine-tunes nothing says whether that is much."
+            is_ranked = measured[0].value(f"{PRIMARY}.rank_neutral") is not None
+            lacking = "a rank among random changes" if is_ranked else f"{MIN_NEUTRAL} neutral fine-tunes"
+            few = f" moved the words most; without {lacking} nothing says whether that is much."
             return [Span(measured[0].name, True), Span(few)]
         moved = [line for line in measured if line.moved]
         if not moved:

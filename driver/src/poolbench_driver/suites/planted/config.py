@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from poolbench.config import ProbesBudget, amounts, preset_of
+from poolbench.config import BUDGETS, ProbesBudget, amounts, preset_of
 from poolbench_driver.config import ConceptsConfig, RunConfig, as_concepts
 from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id, judged_strategies
 from poolbench_driver.suites.poolbench.presets import preset_settings
@@ -34,9 +34,12 @@ class PlantedConfig(RunConfig):
     def hashed(self) -> dict[str, Any]:
         """Return what the hash of the configuration is made of.
 
-        Earlier versions had settings of steering and scorers too, which nothing read. Those of the preset stay in the
-        hash, so that runs keep their names.
+        Earlier versions had settings of steering and scorers too, which nothing read. Those of preset and budget stay
+        in the hash, so that runs keep their names.
         """
-        preset = preset_settings(preset_of(self.budget), {"model": self.model})
+        name = preset_of(self.budget)
+        preset = preset_settings(name, {"model": self.model})
         settings = {name: value for name, value in preset.items() if name.startswith(("steering", "scorer"))}
-        return as_concepts(self.probing, budget={**preset["budget"], **self.budget.model_dump()}, **settings).hashed()
+        openings = {"num_openings": BUDGETS[name].num_openings}  # the preset demo has had fewer since
+        budget = {**preset["budget"], **openings, **self.budget.model_dump()}
+        return as_concepts(self.probing, budget=budget, **settings).hashed()

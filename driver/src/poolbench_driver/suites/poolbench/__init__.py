@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.config import REAL_TEXT, ConceptsConfig
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Answers, Description, Suite, Tables
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
@@ -44,6 +44,10 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
     def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a named preset."""
         return preset_settings(name, given)
+
+    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the corpus that ships."""
+        return REAL_TEXT
 
     def way(self, protocol: str) -> Mapping[str, Any]:
         """Return how the reference reads and steers, for protocol `published`."""

@@ -115,12 +115,16 @@ def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
 
 
 def right_passages(passage_scores: pa.Table) -> Answers:
-    """Return the passages that the probe of each strategy and layer had right, by concept."""
+    """Return the passages that the probe of each strategy and layer had right, by concept.
+
+    A passage without a score, of a probe that did not converge, has no answer.
+    """
     right: Answers = {}
     for row in passage_scores.to_pylist():
-        entrant = f"{row['strategy']}{AT_LAYER}{row['layer']}"
-        by_item = right.setdefault(row["concept"], {}).setdefault(entrant, {})
-        by_item[row["passage_id"]] = (row["score"] > 0) == (row["label"] == 1)
+        if row["score"] is not None:
+            entrant = f"{row['strategy']}{AT_LAYER}{row['layer']}"
+            by_item = right.setdefault(row["concept"], {}).setdefault(entrant, {})
+            by_item[row["passage_id"]] = (row["score"] > 0) == (row["label"] == 1)
     return right
 
 

@@ -83,8 +83,8 @@ def d2_measures(
         measure.with_fields(
             direction=rules.direction,
             scorer=scorer.concept,
-            n=measure.n or len(grid.openings),
-            num_groups=measure.num_groups or len(grid.openings),
+            n=measure.n or resampled(measure.metric, grid)[0],
+            num_groups=measure.num_groups or resampled(measure.metric, grid)[0],
             seed=rules.seed,
         )
         for measure in measures
@@ -138,7 +138,7 @@ def excess_measures(
         Measure.of(f"{metric}.null_rank", 1.0 + above),
         Measure.of(f"{metric}.null_p95", float(np.percentile(nulls_NR[:, 0], 95))),
     ]
-    return [measure.with_fields(n=num_openings, num_groups=num_openings, details=details) for measure in measures]
+    return [measure.with_fields(n=units[0], num_groups=units[0], details=details) for measure in measures]
 
 
 def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
@@ -159,9 +159,12 @@ def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
 
 
 def resampled(metric: str, grid: ResponseGrid) -> tuple[int, int]:
-    """Return how many openings a metric is resampled over, and the strata that they are drawn within."""
-    if metric == "d2.best_gain":
-        return len(grid.halves[1]), 1
+    """Return how many openings a metric is read on and resampled over, and the strata that they are drawn within."""
+    choose, read = grid.halves
+    if metric == "d2.best_strength":
+        return len(choose), 1
+    if metric.startswith("d2.best_gain"):
+        return len(read), 1
     return len(grid.openings), sum(half.size > 0 for half in grid.halves)
 
 
@@ -180,7 +183,8 @@ def _value(metric: str, statistic: CurveStatistic, grid: ResponseGrid, rules: St
         measure = Measure.of(metric, value, interval, ci_method=CI_METHOD)
     else:
         measure = _flat(metric)
-    return measure.with_fields(n=num_openings, num_groups=num_openings, params=params)
+    num_read, _ = resampled(metric, grid)
+    return measure.with_fields(n=num_read, num_groups=num_read, params=params)
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules) -> Measure:

@@ -80,15 +80,18 @@ def scorer_pairs(scorers: Mapping[str, GatedScorer], concept: Concept) -> Iterat
 class Shifts:
     """Shifts of target and neighbour at the target's best strength.
 
-    The strength is chosen on one half of the openings, the shifts are read on the other (`num_read` openings). Entry 0
-    of a shift is the value, the rest are resamples [1 + R]. Raise CellError `not_fluent` as `best_column` does.
+    The strength is chosen on the first half of the target's openings: those of the second half may have texts at this
+    strength alone. The shifts are read on the openings of the second half that both have, `num_read` of them. Entry 0
+    of a shift is the value, the rest are resamples [1 + R]. Raise CellError `not_fluent` as `best_column` does, and
+    `too_few` as `align_openings` does.
     """
 
     def __init__(
         self, target: ResponseGrid, neighbour: ResponseGrid, units: tuple[float, float], rules: SteeringRules
     ) -> None:
-        choose, read = target.halves
-        column = best_column(target.at_openings(choose), rules)
+        column = best_column(target.at_openings(target.halves[0]), rules)
+        target, neighbour = align_openings([target, neighbour])
+        _, read = target.halves
         weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
         self.strength = float(target.strengths[column])
         self.num_read = len(read)
@@ -159,10 +162,10 @@ def blank_d3(relation: str, error: CellError) -> list[Measure]:
 
 
 def grid_pair(texts: CellTexts, pair: ScorerPair, rules: SteeringRules) -> tuple[ResponseGrid, ResponseGrid]:
-    """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
-    scorers = (pair.target.concept, pair.neighbour.concept)
-    target, neighbour = align_openings(
-        [single_grid(texts.steered, texts.unsteered, scorer, rules.seed) for scorer in scorers]
+    """Return the curves of the same texts under both scorers, each on the openings that are complete under it."""
+    target, neighbour = (
+        single_grid(texts.steered, texts.unsteered, scorer.concept, rules.seed)
+        for scorer in (pair.target, pair.neighbour)
     )
     return target, neighbour
 
@@ -259,7 +262,7 @@ def published_d3(
             raise texts
         pair.target.require_trained()
         pair.neighbour.require_trained()
-        target, neighbour = grid_pair(texts, pair, rules)
+        target, neighbour = align_openings(grid_pair(texts, pair, rules))
         num_openings = len(target.openings)
         scps_of_neighbour = published_values(neighbour, rules)
         ratios = {

@@ -11,11 +11,13 @@ from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench.statistics.response import MIN_OPENINGS
 from poolbench_corpora.folders.hub import PREFIX
+from poolbench_corpora.io import concept_folder, has_scorer_texts
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
+from poolbench_driver.config import ConceptsConfig, CorpusConfig, corpus_folder
 from poolbench_driver.contract.suite import Need
 from poolbench_driver.doctor.finding import free_bytes_at
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.stages.scope import concepts_of
 from poolbench_driver.suites.poolbench.presets import PUBLISHED_CORPUS
 
 #: The driver of NVIDIA makes this file.
@@ -109,17 +111,15 @@ def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
 
 
 def _passages(config: ConceptsConfig) -> Iterator[Need]:
-    source, concept_ids = config.corpus.source, config.concepts or [concept.id for concept in CONCEPTS.all()]
-    names = [name for name in concept_ids if name != "all" and not CONCEPTS.get(name).corpus]
-    names = [concept.id for concept in CONCEPTS.all()] if "all" in concept_ids else names
-    folder = Path(source)
-    if source in NO_FOLDER or not names:
+    source = config.corpus.source
+    names = [name for name in concepts_of(config) if not CONCEPTS.get(name).corpus]
+    if source == "planted" or not names:
         return
+    folder = corpus_folder(source)
     make = f"poolbench-driver corpus import {source} corpora/NAME" if source.startswith(PREFIX) else IMPORT_PUBLISHED
     get = f"get it (`{make}`), or " if source == PUBLISHED_CORPUS or source.startswith(PREFIX) else ""
     yield Need(f"corpus in {source}", folder.is_dir(), f"{get}use --corpus with another folder, real or planted")
-    places = {name: folder / name for name in names}
-    present = [name for name in names if places[name].is_dir()]
+    present = [name for name in names if concept_folder(folder, name).is_dir()]
     if folder.is_dir() and (lacking := [name for name in names if name not in present]):
         sensitive = all(CONCEPTS.get(name).sensitive for name in lacking) and source == PUBLISHED_CORPUS
         get = f"import them too (`{IMPORT_PUBLISHED}`), or " if sensitive else ""
@@ -131,12 +131,12 @@ def _passages(config: ConceptsConfig) -> Iterator[Need]:
 def _scorer_texts(config: ConceptsConfig, names: Sequence[str]) -> Iterator[Need]:
     """Yield the texts that train scorers; the published corpus has none."""
     source, other = config.corpus.source, config.corpus.scorer_texts
-    if config.scorer_mode == "import" or not _steers(config) or other in NO_FOLDER:
+    if config.scorer_mode == "import" or not _steers(config) or other == "planted":
         return
-    if not Path(source).is_dir() and source != PUBLISHED_CORPUS:
+    if not corpus_folder(source).is_dir() and source != PUBLISHED_CORPUS:
         return
-    folders = [Path(folder) for folder in (source, other) if folder is not None]
-    if lacking := [n for n in names if not any((f / n / "scorer_pos.jsonl").is_file() for f in folders)]:
+    folders = [corpus_folder(folder) for folder in (source, other) if folder is not None]
+    if lacking := [n for n in names if not any(has_scorer_texts(f, n) for f in folders)]:
         of = f"all {len(lacking)} concepts" if len(lacking) > 5 and lacking == list(names) else ", ".join(lacking)
         where = " and ".join(map(str, folders))
         what = f"texts to train the scorers of {of} on, in {where}: without them D2 and D3 are null"

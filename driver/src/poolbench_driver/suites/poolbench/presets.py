@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import BUDGETS, CARD_MODELS, MODEL_PRESETS
+from poolbench.config import BUDGETS, CARD_MODELS, MODEL_PRESETS, is_pretrained
 from poolbench.config.base import StrictModel
 from poolbench.errors import ConfigError
-from poolbench_driver.config import NO_FOLDER, SCORERS, ConceptsConfig, of_concepts
+from poolbench_driver.config import NAMED_SOURCES, SCORERS, ConceptsConfig, of_concepts
 from poolbench_driver.contract.load import load_run_config
 
 #: Block 4 of 0 to 5. It was chosen on the demo model: there, directions of most strategies change its texts; at block 3
@@ -24,16 +24,19 @@ PUBLISHED_CORPUS = "corpora/published"
 CARD_STRATEGIES = ("card", "S3_iti_probe")
 #: Fewer than the budget `demo`, so that the first report comes soon. The budget stays as it is: runs of other suites
 #: are named by it.
-DEMO_BUDGET = {"num_openings": 12}
+DEMO_BUDGET = {"num_openings": 10}
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 #: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
 #: The neighbours of each are among the other two, academic_tone and bureaucratic, which it carries on as well.
 SMALL_MODEL = "smollm2-135m"
 SMALL_CONCEPTS = ("planning", "code_docs", "numerical_precision")
 SMALL_DEPTHS = (0.5, 0.75)
+#: Of real text, three that pass their audit with few passages, as do all of their neighbours with more.
+REAL_CONCEPTS = ("causation", "contrast", "conditionality")
 #: Of the grammar, which writes as many as are asked for; with half of them not every scorer passes its gate.
 SMALL_SCORER_PASSAGES = 800
-#: The card's strategies without those that need a backward pass, or a vector of every head.
+#: What demo and small measure: the card's strategies without those that need a vector of every head, or a backward
+#: pass, which costs as much on a CPU as the other 17 together.
 FORWARD_STRATEGIES = (
     "P1_last_token", "P2_first_token", "A1_mean", "A2_max", "A3_min", "A4_norm_weighted", "W1_first_k", "W2_last_k",
     "W3_middle_k", "W4_hierarchical", "S1_attention", "L1_pos_filtered", "L2_dependency_rel", "L3_entity", "L4_clause",
@@ -67,6 +70,7 @@ def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if name in ("demo", "small"):
         settings |= {"steering": {"temperature": DEMO_TEMPERATURE}}
         settings |= {"scorer_mode": "head", "scorer_layers": DEMO_SCORER_LAYERS}
+        settings |= {"strategies": list(FORWARD_STRATEGIES)}
     if name == "demo":
         settings |= {"concepts": list(DEMO_CONCEPTS), "steering_layer": DEMO_STEERING_DEPTH}
         settings["budget"] |= DEMO_BUDGET
@@ -74,11 +78,14 @@ def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         settings |= {
             "model": SMALL_MODEL,
             "concepts": list(SMALL_CONCEPTS),
-            "strategies": list(FORWARD_STRATEGIES),
             "layers": list(SMALL_DEPTHS),
         }
-        if (given.get("corpus") or {}).get("source", "planted") == "planted":
+        by_default = "real" if is_pretrained(given.get("model", SMALL_MODEL)) else "planted"
+        source = (given.get("corpus") or {}).get("source", by_default)
+        if source == "planted":
             settings["budget"] |= {"num_scorer": SMALL_SCORER_PASSAGES}
+        if source == "real":
+            settings |= {"concepts": list(REAL_CONCEPTS)}
     if name == "card":
         settings |= {
             "protocol": "published",
@@ -135,7 +142,7 @@ def other_settings(config: ConceptsConfig) -> list[OtherSetting]:
 def _may_be_theirs(config: ConceptsConfig, name: str) -> bool:
     """Return whether a setting that is another one may name the same: their classifiers, or a folder with a copy."""
     if name == "corpus.source":
-        return config.corpus.source not in NO_FOLDER
+        return config.corpus.source not in NAMED_SOURCES
     theirs, base = SCORERS["published"], config.scorer_base
     is_copy = base == theirs["scorer_base"] or Path(base).expanduser().is_dir()
     return name in theirs and config.scorer_mode == "import" and is_copy

@@ -81,15 +81,22 @@ def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Me
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
     """Yield the directions that requests may name, with what the run says about them; a collapsed one has none."""
     steering = plan.scope.config.steering
-    read_metrics = {"d1.auroc", "d2.best_gain", *(f"d1.direction.{name}" for name in steering.directions)}
+    of_directions = (f"d1.direction.{name}" for name in steering.directions)
+    read_metrics = {"d1.auroc", "d2.best_gain", "d2.best_strength", *of_directions}
     figures = {
         (row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"]
         for row in rows
         if row["metric"] in read_metrics and row.get("strategy")
     }
+    gains_where_chosen = {
+        (row["concept"], row["strategy"], row["layer"]): row["details"].get("gain_where_chosen")
+        for row in rows
+        if row["metric"] == "d2.best_strength"
+    }
+    is_of_requests = plan.scope.config.budget.alpha_unit == "residual_norm"  # the unit that requests give strengths in
     fluent = dict[tuple[str, str, int], float]()
     for row in curves:
-        if row["fluent"] and row["alpha_unit"] == "residual_norm":  # the unit that requests give strengths in
+        if row["fluent"] and is_of_requests:
             at = row["concept"], row["strategy"], row["layer"]
             fluent[at] = max(row["strength"], fluent.get(at, 0.0))
     model = plan.scope.model.ref
@@ -98,6 +105,7 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
             if construction != steering.direction and layer != plan.scope.steering_layer:
                 continue
             at, entrant = (name, strategy, layer), steering.entrant(strategy, construction)
+            steered = name, entrant, layer
             of_direction = ("d1.auroc", f"d1.direction.{construction}")
             is_null = all(figures.get((*at, metric), 0.0) is None for metric in of_direction)
             if not (is_null or stay([key])):
@@ -106,6 +114,8 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
                     **{"concept": name, "strategy": entrant, "layer": layer},
                     "construction": construction,
                     "d1": figures.get((*at, "d1.auroc")),
-                    "gain": figures.get((name, entrant, layer, "d2.best_gain")),
-                    "fluent_strength": fluent.get((name, entrant, layer)),
+                    "gain": figures.get((*steered, "d2.best_gain")),
+                    "gain_where_chosen": gains_where_chosen.get(steered),
+                    "best_strength": figures.get((*steered, "d2.best_strength")) if is_of_requests else None,
+                    "fluent_strength": fluent.get(steered),
                 }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from driver.tests.page_reader import heads_of, texts_of
 
-from poolbench_driver.suites.poolbench.report.board import build_d1, build_published
+from poolbench_driver.suites.poolbench.report.board import build_d1, build_published, mean_cell
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
 
@@ -37,6 +37,23 @@ def test_d1_in_detail_is_the_mean_over_concepts_and_layers() -> None:
     assert heads_of(table) == ["strategy", "d1.auroc", "d1.auroc_nested", "d1.seed_spread"]
     assert texts_of(table) == [["A1_mean", "0.850 (2/3)", "0.950", "0.0008"]]
     assert table.lines[0].cells[1].value == pytest.approx(0.85)
+
+
+def test_the_interval_of_a_mean_is_over_concepts_and_not_a_mean_of_limits() -> None:
+    """Of two concepts with 0 and 1, a quarter of the resamples has a mean of 0, and a quarter one of 1."""
+    ends = {"ci_low": 0.4, "ci_high": 0.6}
+    values = {"contrast": 0.0, "hedging": 1.0}
+    rows = [
+        row("A1_mean", "d1.auroc", value, concept=concept, layer=layer, **ends)
+        for concept, value in values.items()
+        for layer in (2, 3)
+    ]
+    mean = mean_cell(rows)
+    assert (mean.value, mean.ci_low, mean.ci_high) == (0.5, 0.0, 1.0)
+    layers = mean_cell(rows[:2])
+    assert (layers.value, layers.ci_low, layers.ci_high) == (0.0, None, None)
+    one = mean_cell([rows[0], row("A1_mean", "d1.auroc", None, concept="hedging")])
+    assert (one.text, one.ci_low, one.ci_high) == ("0.000 (1/2)", 0.4, 0.6)
 
 
 def test_directions_follow_in_the_order_of_the_docs_and_say_where_they_are() -> None:

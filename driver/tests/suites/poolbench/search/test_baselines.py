@@ -49,7 +49,7 @@ from poolbench_driver.suites.poolbench.search.runs import Search
 from poolbench_driver.suites.poolbench.search.selection import Candidate, select
 from poolbench_driver.vectors.card import CardMeasure, Strength
 
-from .test_selection import RULES, grid, simulated
+from .test_selection import RULES, grid, lazily_read, simulated
 
 LAYER, BEST = 3, Candidate(3, "A1_mean", "A1_mean", "C1")
 #: Rows of passages: ids, labels and pairs. The first positive by id has its pair at the end.
@@ -71,10 +71,17 @@ def test_the_gain_of_random_directions_is_their_mean_each_at_its_strength() -> N
     assert mean.value == pytest.approx(np.mean([one.value for one in measures])) and mean.strength is None
     rng = np.random.default_rng(0)
     broken = grid(np.array([0, 2, 2, 2.0]), np.zeros((40, 4)), rng.normal(0.3, 0.1, 40), ratio=3.0)
+    half = steered_gain("baseline.random", [grids[0], broken], RULES)  # as in D2, one that is not fluent gains 0
+    assert half.value == pytest.approx(measures[0].value / 2)
     with pytest.raises(CellError, match="not fluent"):
-        steered_gain("baseline.random", [grids[0], broken], RULES)
+        steered_gain("baseline.pca", [broken], RULES)
     with pytest.raises(CellError, match="no text was steered"):
         steered_gain("baseline.random", [], RULES)
+
+
+def test_an_opening_that_one_direction_lacks_does_not_move_the_strength_of_another() -> None:
+    """The good one gains .3 at its own strength .2, the weak one .05."""
+    assert steered_gain("baseline.random", lazily_read(), RULES).value == pytest.approx((0.3 + 0.05) / 2)
 
 
 def test_pairs_are_matched_ones_or_follow_the_ids() -> None:

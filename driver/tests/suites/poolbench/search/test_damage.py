@@ -1,7 +1,5 @@
 """Damage of a vector by strength: its figures by hand, its texts, and the page that shows them beside the gain."""
 
-import json
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,23 +153,20 @@ def test_pairs_and_texts_of_files(tmp_path: Path) -> None:
         UserTexts.read(texts, None)
 
 
-def test_pairs_are_of_every_paradigm_of_the_archive_where_the_corpus_is_of_it(
+def test_pairs_are_of_every_paradigm_that_ships_where_the_corpus_is_real(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("POOLBENCH_REAL_TEXT", str(tmp_path))
-    (tmp_path / "passages").mkdir()
-    with pytest.raises(CellError, match="the archives lack BLiMP"):
-        pairs_of("real", UserTexts())
-    (tmp_path / "probing" / "blimp").mkdir(parents=True)
-    with zipfile.ZipFile(tmp_path / "probing" / "blimp" / "BLiMP.zip", "w") as archive:
-        for name in ("agreement", "island"):
-            pairs = [{"sentence_good": f"Good {n}.", "sentence_bad": f"Bad {n}."} for n in range(5)]
-            archive.writestr(f"data/{name}.jsonl", "".join(json.dumps(pair) + "\n" for pair in pairs))
     table = pairs_of("real", UserTexts())
-    assert table.num_rows == 2 * 3 * 2 and set(table["group"].to_pylist()) == {"agreement", "island"}
-    assert table.to_pylist()[1] == {"passage_id": "0/bad", "text": "Bad 0.", "group": "agreement"}
+    assert table.num_rows == 59 * 3 * 2 and len(set(table["group"].to_pylist())) == 59
+    assert table.to_pylist()[:2] == [  # the first line of adjunct_island.jsonl
+        {"passage_id": "0/good", "text": "Who should Derek hug after shocking Richard?", "group": "adjunct_island"},
+        {"passage_id": "0/bad", "text": "Who should Derek hug Richard after shocking?", "group": "adjunct_island"},
+    ]
     with pytest.raises(CellError, match="--pairs"):
         pairs_of("planted", UserTexts())
+    monkeypatch.setenv("POOLBENCH_ASSETS", str(tmp_path / "nowhere"))
+    with pytest.raises(CellError, match="the sets that ship are not here; name a file of some with --pairs"):
+        pairs_of("real", UserTexts())
 
 
 def test_lenses_are_the_direct_one_and_that_of_the_recommended_strength() -> None:
@@ -241,7 +236,10 @@ def test_the_page_shows_gain_against_damage_and_the_tokens() -> None:
     assert "it stays at most 1.01" in parts["damage"].note and "no_coverage: none" in text
     html = html_of(page)
     assert ("&quot; but&quot;" in html or "&#34; but&#34;" in html) and '"<b>' not in html
-    assert any("above the safe range" in problem.text for problem in page.problems)
+    above = "the recommended strength 0.2 is above the safe range, which ends at 0.15"
+    assert (page.problems[0].text, page.problems[0].anchor) == (f"T{above[1:]}", "damage")
+    assert dict(facts_of(result().vector.card))["strength"].endswith(above)
+    assert not any("safe range" in problem.text for problem in search_page(result(0.3)).problems)
 
 
 def test_a_page_without_damage_says_why() -> None:

@@ -1,12 +1,15 @@
 """A vector is chosen on one half of the openings and read on the other: the figure must not be optimistic."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.pages import REPOSITORY
 
+from poolbench.config.budgets import BUDGETS
 from poolbench.contracts.results import RESULT_SCHEMA
 from poolbench.errors import CellError, ConfigError, RestrictedError
 from poolbench.statistics.response import ResponseGrid, split_openings
@@ -44,18 +47,44 @@ def simulated(
     }
 
 
+def near_0_or_1(rng: np.random.Generator, true_gains: np.ndarray, num_openings: int) -> dict[Candidate, ResponseGrid]:
+    """Scores as most scorers give them: of a quarter of the unsteered texts high, and steering makes some texts 1."""
+    base, grids = rng.beta(0.3, 0.9, num_openings), dict[Candidate, ResponseGrid]()
+    for number, gain in enumerate(true_gains):
+        shares = gain * np.array([0, 0.5, 1.0, 0.8]) / 0.75
+        is_raised = rng.random((num_openings, 4)) < shares
+        scores = np.where(is_raised, 1.0, rng.beta(0.3, 0.9, (num_openings, 4)))
+        grids[candidate(number)] = grid(np.zeros(4), scores - base[:, None], base)
+    return grids
+
+
+def stated_coverage() -> dict[int, tuple[float, float]]:
+    """Return what docs/metrics.md states by the openings that are read: of normal scores, of those near 0 or 1."""
+    page = (REPOSITORY / "docs/metrics.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \|[^|]+\| (\d+) % \| (\d+) % \|$", page, re.MULTILINE)
+    return {int(num_read): (int(normal) / 100, int(near) / 100) for num_read, normal, near in rows}
+
+
+def test_the_coverage_of_each_budget_is_stated() -> None:
+    assert {budget.num_openings // 2 for budget in BUDGETS.values()} == stated_coverage().keys()
+
+
 @pytest.mark.lane(name="simulations")
-def test_the_figure_that_is_read_covers_the_truth_and_the_naive_one_does_not() -> None:
-    """500 searches over 30 candidates of which none is better than another: the hardest case for a naive figure."""
+@pytest.mark.parametrize("num_read", [4, 5, 10, 25])
+@pytest.mark.parametrize("kind", [0, 1], ids=["normal", "near-0-or-1"])
+def test_the_figure_that_is_read_covers_the_truth_as_stated_and_the_naive_one_does_not(
+    kind: int, num_read: int
+) -> None:
+    """500 searches over 10 candidates of which none is better than another: the hardest case for a naive figure."""
     rng, covered, naive, honest = np.random.default_rng(0), 0, [], []
     for _ in range(500):
-        selection = select(simulated(rng, np.full(30, 0.2), num_openings=32), RULES)
-        truth = 0.2 * {0.1: 0.5, 0.2: 1.0, 0.4: 0.8}[selection.strength]
+        selection = select((simulated, near_0_or_1)[kind](rng, np.full(10, 0.2), 2 * num_read), RULES)
+        truth = 0.2 * {0.0: 0.0, 0.1: 0.5, 0.2: 1.0, 0.4: 0.8}[selection.strength]
         low, high = selection.interval or (0.0, 0.0)
         covered += low <= truth <= high
         naive.append(selection.naive - 0.2)
         honest.append(selection.gain - truth)
-    assert 0.93 <= covered / 500 <= 0.97
+    assert covered / 500 == pytest.approx(stated_coverage()[num_read][kind], abs=0.0151)
     assert abs(np.mean(honest)) < 3 * np.std(honest) / np.sqrt(500)
     assert np.mean(naive) > 0.03 and np.mean(np.array(naive) > 0) > 0.95
 
@@ -86,11 +115,49 @@ def test_candidates_are_compared_on_the_openings_that_all_of_them_have() -> None
     assert selection.num_openings == len(few.halves[1]) < 20
 
 
+def lazily_read() -> tuple[ResponseGrid, ResponseGrid]:
+    """Return a good direction, whose second half has texts at its best strength alone, and a weak one.
+
+    The weak one lacks the first opening of the choice. It makes .2 the best strength of the good one: without it, .4
+    would be.
+    """
+    base = np.full(20, 0.3)
+    good = grid(np.array([0, 0.1, 0.3, 0.35]), np.zeros((20, 4)), base)
+    choose, read = good.halves
+    good.score[choose[0], 2] += 1.0
+    good.score[np.ix_(read, [1, 3])] = np.nan
+    weak = grid(np.array([0, 0.05, 0.0, 0.0]), np.zeros((20, 4)), base)
+    return good, weak.at_openings(np.delete(np.arange(20), choose[0]))
+
+
+def test_an_opening_that_a_weak_candidate_lacks_does_not_exclude_a_better_one() -> None:
+    good, weak = lazily_read()
+    selection = select({candidate(0): good, candidate(1): weak}, RULES)
+    assert not selection.excluded and selection.chosen == candidate(0)
+    assert (selection.strength, selection.gain) == (0.2, pytest.approx(0.3))
+
+
+def test_the_best_against_itself_is_not_a_test() -> None:
+    """With six openings read, the only p is 2 / 2^6 = .031: a correction for two tests would tie the two."""
+    base = np.full(12, 0.3)
+    rises = (np.array([0, 0.5, 0.5, 0.5]), np.array([0, 0.1, 0.1, 0.1]))
+    grids = {candidate(n): grid(rise, np.zeros((12, 4)), base) for n, rise in enumerate(rises)}
+    assert select(grids, RULES).tied == {candidate(0)}
+
+
 def test_a_sensitive_concept_is_refused_before_any_work(tmp_path: Path) -> None:
     session: Any = None  # nothing may be asked of it
     with pytest.raises(RestrictedError, match="toxicity"):
         find(Search("toxicity", {}), session, tmp_path, lambda: pytest.fail("a run began"), lambda line: None)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("preset", "num_openings"), [("demo", 20), ("small", 8)])
+def test_a_search_has_all_openings_of_its_budget(preset: str, num_openings: int) -> None:
+    """The run of the demo has fewer."""
+    assert Search("contrast", {"preset": preset}).probing().budget.num_openings == num_openings
+    with pytest.raises(ConfigError, match="tiny"):
+        Search("contrast", {"preset": "tiny"}).probing()
 
 
 def test_settings_reach_the_runs_but_not_what_the_search_decides() -> None:

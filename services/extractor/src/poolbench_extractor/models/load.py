@@ -4,7 +4,8 @@ import gc
 import importlib.util
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding, AutoTokenizer
 
+from poolbench.cancellation import check_cancelled
 from poolbench.config import ModelRef, require_unchanged
 from poolbench.errors import ModelError
 from poolbench.machine.gpu import wait_for_room
@@ -31,6 +33,8 @@ WRAPPERS = {_WRAPPER: ""}
 _OF_BLOCK = re.compile(r"(?<!\.masked)(?<!attn)(?<!attention)\.(?:weight|bias)$")
 #: GPU memory of a first task, relative to the model: weights and one batch. Later loads use the measured peak.
 _ROOM = 1.25
+#: Seconds between two looks of a caller that waits whether its work was cancelled.
+_LOOK_S = 1.0
 _TRUST = ExtractorSettings.variable("trust_remote_code")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -183,38 +187,80 @@ def tokenizer_of(ref: ModelRef, deployment: ExtractorSettings) -> Any:
 
 
 class DecoderCache:
-    """Cache of the most recent decoder; callers that still hold an older one keep it alive."""
+    """One decoder at a time: a caller of another one waits until the one in memory is free.
+
+    First come, first served, so that no model is kept from its callers by those of another.
+    """
 
     def __init__(self, deployment: ExtractorSettings) -> None:
         self._deployment = deployment
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._line: list[object] = []  # callers that wait, in the order in which they came
+        self._num_users = 0
         self._held: tuple[tuple[ModelRef, ChangeParams | RandomWeights | None], Decoder] | None = None
 
-    def get(self, ref: ModelRef, change: ChangeParams | RandomWeights | None = None) -> Decoder:
-        """Return the decoder of `ref` with its weights changed, loaded if it is not the one held.
+    @contextmanager
+    def using(self, ref: ModelRef, change: ChangeParams | RandomWeights | None = None) -> Iterator[Decoder]:
+        """Lend the decoder of `ref` with its weights changed for the block, loaded if it is not the one in memory.
 
-        Raise ModelError, also for one that is held, if its folder changed since planning.
+        Raises:
+            ModelError: Its folder changed since planning, also of one in memory, or as `load_decoder`.
+            WorkCancelledError: The work was cancelled while it waited.
         """
         require_unchanged(ref)
-        with self._lock:
-            if self._held is None or self._held[0] != (ref, change):
-                self._held = None  # frees the old weights before the new ones are read
+        place = object()
+        with self._changed:
+            self._line.append(place)
+        try:
+            while (decoder := self._take(place, ref, change)) is None:
+                check_cancelled()  # a task pauses here for requests, which take the lock
+        finally:
+            with self._changed:
+                self._line.remove(place)
+                self._changed.notify_all()
+        try:
+            yield decoder
+        finally:
+            del decoder
+            with self._changed:
+                self._num_users -= 1
+                self._changed.notify_all()
+
+    def _take(self, place: object, ref: ModelRef, change: ChangeParams | RandomWeights | None) -> Decoder | None:
+        """Return the decoder if it is the turn of a caller within a second, else None."""
+
+        def is_held() -> bool:
+            return self._held is not None and self._held[0] == (ref, change)
+
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: self._line[0] is place and (is_held() or not self._num_users), _LOOK_S
+            ):
+                return None
+            if self._held is None or not is_held():
+                self._forget()  # frees the old weights before the new ones are read
                 self._held = ((ref, change), load_decoder(ref, self._deployment, change))
+            self._num_users += 1
             return self._held[1]
 
     def release(self) -> None:
-        """Forget the decoder, and give its memory back unless a caller still holds it."""
-        with self._lock:
-            self._held = None
+        """Give the memory of the decoder back, unless it is in use."""
+        with self._changed:
+            if not self._num_users:
+                self._forget()
+
+    def _forget(self) -> None:
+        self._held = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def loaded(self) -> dict[str, Any]:
         """Return id, revision and device of the model held."""
-        if self._held is None:
+        held = self._held
+        if held is None:
             return {"model": None}
-        (ref, _), decoder = self._held
+        (ref, _), decoder = held
         return {"model": ref.id, "model_revision": decoder.revision, "device": str(decoder.device)}
 
 

@@ -90,7 +90,7 @@ class Directions:
         num_features: Number of its features that C5 uses.
     """
 
-    def __init__(self, seed: int, sae: SparseAutoencoder | None = None, num_features: int = 10) -> None:
+    def __init__(self, seed: int, sae: SparseAutoencoder | None, num_features: int) -> None:
         self.seed, self.sae, self.num_features = seed, sae, num_features
         self.ids = available_directions(() if sae is None else ("sae",))
         self._encoded: tuple[np.ndarray, np.ndarray | None] | None = None

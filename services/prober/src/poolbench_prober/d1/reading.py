@@ -92,6 +92,8 @@ def probe_scores(
     for fold in np.unique(folds):
         held = folds == fold
         two = np.flatnonzero((labels_nK[~held] != labels_nK[~held][0]).any(axis=0))  # a probe needs both classes
+        if two.size == 0:
+            continue
         fit = fit_probes(vectors_nD[~held], labels_nK[np.ix_(~held, two)], np.full(len(two), c), tolerance)
         scores_nK[np.ix_(held, two)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
     return scores_nK

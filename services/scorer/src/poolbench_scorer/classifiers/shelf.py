@@ -15,12 +15,13 @@ from poolbench.errors import DamagedError, NotFoundError, UnknownNameError, show
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.scorers import NamedScorer, defaults, gate_of, meant, named_scorers
+from poolbench.storage.scorers import NamedScorer, ScorerRecords, defaults, meant
 from poolbench_scorer.classifiers.scorer import Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
 #: Beginnings of artifact keys; no concept or base begins so.
 _KEYS = ("scorer.", "restricted.")
+_KEPT_RECORDS = 1024
 
 
 class ScorerShelf:
@@ -29,6 +30,7 @@ class ScorerShelf:
     def __init__(self, artifacts: Artifacts, capacity: int = 6) -> None:
         self.artifacts = artifacts
         self.get = lru_cache(maxsize=capacity)(self._load)
+        self._read = lru_cache(_KEPT_RECORDS)(lambda info: artifacts.store.get(info.path))
 
     def _load(self, key: str) -> Scorer:
         names = list(self.artifacts.manifest(key).files)
@@ -42,12 +44,11 @@ class ScorerShelf:
         """Return the concept that a stored scorer scores, read without loading it."""
         return str(json.loads(self.artifacts.read(key, CONFIG))["concept"])
 
-    def gate(self, key: str, concept: str) -> dict[str, Any] | None:
-        """Return the verdict of the gates that judged a scorer, with the reason; None where none did."""
-        verdict = gate_of(self.artifacts.store, concept, key)
-        return None if verdict is None else dict(zip(("passed", "reason"), verdict, strict=True))
+    def records(self) -> ScorerRecords:
+        """Return what the store has now; of its records, those are read that are new or have changed."""
+        return ScorerRecords(self.artifacts.store, self._read)
 
-    def resolve(self, name: str) -> str:
+    def resolve(self, name: str, records: ScorerRecords) -> str:
         """Return the artifact key that a name means: one of `NamedScorer.names`, or a key.
 
         Raises:
@@ -55,14 +56,14 @@ class ScorerShelf:
             NotFoundError: If there is no such scorer in this store.
             UnknownConceptError: With the nearest valid names.
         """
-        key = name if name.startswith(_KEYS) else self._meant(name).key
+        key = name if name.startswith(_KEYS) else self._meant(name, records).key
         if re.fullmatch(KEY_PATTERN, key, re.ASCII) is None:  # a key becomes a path
             raise NotFoundError(f"{shown(name)} is not an artifact key; GET /scorer/scorers lists the scorers")
         refuse_restricted(f"scorer {name}", [key])
         return key
 
-    def _meant(self, name: str) -> NamedScorer:
-        scorers = self._known()
+    def _meant(self, name: str, records: ScorerRecords) -> NamedScorer:
+        scorers = self._readable(records)
         matches = [one for one in scorers if name in one.names]
         if not matches:
             concept, sign, _ = name.partition("@")
@@ -77,13 +78,12 @@ class ScorerShelf:
             raise UnknownNameError("scorer", name, [one.id for one in matches])
         return meant(matches)
 
-    def _known(self) -> list[NamedScorer]:
-        report = partial(_LOG.error, "%s is damaged: train or import that scorer again")
-        return named_scorers(self.artifacts.store, damaged=report)
+    def _readable(self, records: ScorerRecords) -> list[NamedScorer]:
+        return records.scorers(damaged=partial(_LOG.error, "%s is damaged: train or import that scorer again"))
 
     def listing(self) -> list[dict[str, Any]]:
         """Return every scorer that ad-hoc requests can name, with what was reported when it was made."""
-        scorers = self._known()
+        scorers = self._readable(self.records())
         default = defaults(scorers)
         return [{**self._entry(one), "default": one in default} for one in scorers]
 

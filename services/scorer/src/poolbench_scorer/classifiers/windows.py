@@ -42,6 +42,10 @@ class BaseTokenizer:
         """Return a window as the encoder reads it."""
         return self.prefix + content + self.suffix
 
+    def text(self, content: Window) -> str:
+        """Return the text of content tokens, as far as the tokenizer keeps it."""
+        return str(self.tokenizer.decode(list(content)))
+
     def cut(self, text: str, start: float, length: int) -> str:
         """Return the stretch of `text` that covers `length` tokens, at relative position `start` in [0, 1)."""
         encoded = self.tokenizer(

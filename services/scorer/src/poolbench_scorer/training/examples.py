@@ -14,6 +14,7 @@ from poolbench.errors import CellError, InputError
 from poolbench.statistics.folds import connected_groups
 from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
+from poolbench.word_rules import word_rule
 from poolbench_scorer.classifiers.windows import (
     BaseTokenizer,
     Window,
@@ -98,7 +99,8 @@ def build_examples(passages: LabelledPassages, tokens: BaseTokenizer, params: Tr
     """Return windows and couples to train on, degenerate negatives included.
 
     Of a matched pair only windows that show the rewrite are used: where both windows read the same, the
-    labels would contradict each other.
+    labels would contradict each other. For the same reason a window of a positive is left out if the word rule of
+    the concept, where it labelled the passages, counts it as a negative.
     """
     contents = tokens.content(passages.texts)
     windows: list[Window] = []
@@ -114,6 +116,9 @@ def build_examples(passages: LabelledPassages, tokens: BaseTokenizer, params: Tr
         for index in range(size)
         if passages.pairs[positive] is None or differs(windows[positive * size + index], contents[negative])
     ]
+    if params.rule is not None:
+        rule = word_rule(params.concept, params.rule)
+        couples = [couple for couple in couples if rule.label(tokens.text(windows[couple[0]])) != 0]
     num_degenerate = round(params.degenerate_share * len(couples))
     couple_numbers = draw(params.seed, "degenerate").permutation(len(couples))[:num_degenerate].tolist()
     for index, couple in enumerate(couple_numbers):
@@ -148,6 +153,6 @@ def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) 
 
 def degenerate(tokens: BaseTokenizer, window: Window, *, looping: bool, seed: int) -> Window:
     """Return a window of the same words as a loop, or in random order, not longer than it."""
-    text = str(tokens.tokenizer.decode(list(window)))
+    text = tokens.text(window)
     spoil = loop_words if looping else shuffle_words
     return tokens.content([spoil(text, draw(seed, text))])[0][: len(window)]

@@ -13,6 +13,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench.steps.scorer import TrainParams
+from poolbench.word_rules import word_rule
 from poolbench_scorer.classifiers.windows import BaseTokenizer, draw, training_windows
 from poolbench_scorer.training.examples import LabelledPassages
 
@@ -46,13 +47,16 @@ class Report:
 
 def build_validation(passages: LabelledPassages, tokens: BaseTokenizer, params: TrainParams) -> Validation:
     """Return generation-like windows of passages; a text as short as they are gives one window."""
-    windows, rows = [], []
+    windows, rows, labels = [], list[int](), list[int]()
+    rule = None if params.rule is None else word_rule(params.concept, params.rule)
     for row, content in enumerate(tokens.content(passages.texts)):
         rng = draw(params.seed, passages.pairs[row] or passages.ids[row])
         cut = dict.fromkeys(training_windows(content, rng, params.num_windows, params.window_tokens)[1:])
         windows += [tokens.wrap(window) for window in cut]
         rows += [row] * len(cut)
-    return Validation(windows, passages.labels[rows], passages.groups[rows])
+        by_rule = [None if rule is None else rule.label(tokens.text(window)) for window in cut]
+        labels += [int(passages.labels[row]) if label is None else label for label in by_rule]
+    return Validation(windows, np.array(labels), passages.groups[rows])
 
 
 def report_on(found: np.ndarray, validation: Validation, temperature: float, params: TrainParams) -> Report:

@@ -1,6 +1,7 @@
 """The engine for the service's threads and routes: jobs to run on it, and its state; and the event loop it runs on."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -25,8 +26,12 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._thread.start()
+
+    def _run_loop(self) -> None:
+        with contextlib.closing(self._loop):
+            self._loop.run_forever()
 
     @property
     def alive(self) -> bool:

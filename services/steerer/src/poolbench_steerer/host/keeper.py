@@ -205,7 +205,7 @@ class EngineKeeper:
         except BaseException as error:
             await self.unload()
             # Another model that could not be loaded on request says nothing about this service.
-            if model.id == resolve_model(self._config.model).id:
+            if model.id == (await asyncio.to_thread(resolve_model, self._config.model)).id:
                 self.state, self.failure = EngineState.FAILED, str(error) or type(error).__name__
             raise
         self.state = EngineState.READY

@@ -58,7 +58,7 @@ class ServedProbes:
 
     async def serve(self, body: ProbeBody, request: Request) -> dict[str, Any]:
         """Let readings name a probe; one of the same concept, strategy and layer is replaced. Loads the model."""
-        ref = model_of(self.host, body.model)
+        ref = await model_of(self.host, body.model)
         record, reading = body.of(ref), ReadingBody(vector=body.weights, layer=body.layer)
         await until_disconnect(request, self.host.run_async(ref, lambda engine: resolve_readings(engine, [reading])))
         file = digest([body.strategy, body.layer], 12)

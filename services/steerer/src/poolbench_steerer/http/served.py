@@ -145,7 +145,7 @@ class ServedVectors:
 
     async def serve(self, body: VectorBody, request: Request) -> dict[str, Any]:
         """Let requests name vectors behind the model's name; those of the same name are replaced. Loads the model."""
-        ref = model_of(self.host, body.model)
+        ref = await model_of(self.host, body.model)
         if any(edit.vector is None for edit in body.steering.edits):
             raise InputError("a name that outlives this engine needs the numbers of its vectors: give `vector`")
         record, steering = body.of(ref), body.at(body.strength)
@@ -188,13 +188,13 @@ class ServedVectors:
             ModelError: The model cannot be named, or its weights are not those that the name was served for.
         """
         try:
-            ref = model_of(self.host, text)
+            ref = await model_of(self.host, text)
             return MeantModel(ref, None, ref.id)
         except ConfigError:
             name = SteeredName.parse(text or "")
             if name is None:
                 raise
-        ref = model_of(self.host, name.model)
+        ref = await model_of(self.host, name.model)
         try:
             record = await asyncio.to_thread(self._records.read, _path(ref.id, name.name), VectorBody)
         except NotFoundError:

@@ -251,7 +251,11 @@ def receipt_body(receipt: Receipt | None, body: SteeringBody | None) -> dict[str
     return sent
 
 
-def model_of(host: EngineHost, name: str | None) -> ModelRef:
-    """Return the model of a request, by default the configured one; raise UnknownModelError or ModelError."""
+async def model_of(host: EngineHost, name: str | None) -> ModelRef:
+    """Return the model of a request, by default the configured one; raise UnknownModelError or ModelError.
+
+    The weights of a folder are hashed in a thread: that takes seconds, and streams go on.
+    """
     configured = host.config.model
-    return resolve_model(configured) if name in (None, "", configured) else requested_model(name)
+    resolved = resolve_model if name in (None, "", configured) else requested_model
+    return await asyncio.to_thread(resolved, name or configured)

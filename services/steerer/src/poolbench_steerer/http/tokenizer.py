@@ -69,4 +69,4 @@ class TokenizerVerbs:
         return (await self._tokens(model)).info
 
     async def _tokens(self, name: str | None) -> Tokens:
-        return await self.host.tokens(model_of(self.host, name))
+        return await self.host.tokens(await model_of(self.host, name))

@@ -77,7 +77,7 @@ class VectorVerbs:
             arrays = [np.asarray(vector, dtype=np.float32) for vector in parsed.vectors]
         else:
             raise MediaTypeError(f"content type {kind!r}; send {JSON_TYPE} or {' or '.join(SAFETENSORS_TYPES)}")
-        ref = model_of(self.host, model)
+        ref = await model_of(self.host, model)
         ids = await self.host.run_async(ref, lambda engine: engine.register(arrays))
         self.num_registered += len(ids)
         ids_by_label = {label: key for label, key in zip(labels, ids, strict=True) if label}
@@ -86,7 +86,7 @@ class VectorVerbs:
 
     async def vectors(self, model: Name | None = None) -> dict[str, Any]:
         """Return the registered vectors of a model, least recently used first; loads no model."""
-        ref = model_of(self.host, model)
+        ref = await model_of(self.host, model)
         labels: Mapping[str, str] = self._labels.get(ref.id, {})
         capacity = self.host.config.bank_slots
 

@@ -81,7 +81,7 @@ class Verbs:
 
     async def check(self, body: CheckBody, request: Request) -> dict[str, Any]:
         """Load a model, which runs its self-test, and measure residual norms and attention sinks on 32 texts."""
-        return await until_disconnect(request, self.host.examine(model_of(self.host, body.model)))
+        return await until_disconnect(request, self.host.examine(await model_of(self.host, body.model)))
 
     async def generate(self, body: GenerateBody, request: Request) -> dict[str, Any]:
         """Continue prompts, each with a receipt when steered."""
@@ -94,7 +94,7 @@ class Verbs:
             return await until_disconnect(request, self._perplexity(body))
 
     async def _generate(self, body: GenerateBody) -> dict[str, Any]:
-        model = model_of(self.host, body.model)
+        model = await model_of(self.host, body.model)
         tokens = await self.host.tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
         edits = await self.directions.fill(model, body.steering)
@@ -129,7 +129,7 @@ class Verbs:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
         if len(prompts) != len(body.texts):
             raise InputError(f"{len(body.texts)} texts need as many prompts, got {len(prompts)}")
-        model = model_of(self.host, body.model)
+        model = await model_of(self.host, body.model)
         tokens = await self.host.tokens(model)
         texts = list(zip(prompts, body.texts, strict=True))
         # Without a prompt the tokenizer's own special tokens are the prefix.

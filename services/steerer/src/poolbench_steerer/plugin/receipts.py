@@ -9,7 +9,7 @@ clamp or an erasure finds some positions at their target already, so there only 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,8 +177,8 @@ class RowCount:
     repeated: int
     skipped: int
     stray: int
-    broken: dict[int, int] = field(default_factory=dict)
-    reached: int = 0
+    broken: dict[int, int]
+    reached: int
 
     @classmethod
     def from_wire(cls, values: dict[str, Any]) -> RowCount:

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
-from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE
+from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE, layer_of
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_steerer.http.vectors import parse_safetensors
 from poolbench_steerer.plugin.bank import VectorBank
@@ -17,7 +17,6 @@ from poolbench_steerer.plugin.spec import Positions
 from poolbench_steerer.steered_names import NAME
 
 _SUFFIX = ".safetensors"
-_N = TypeVar("_N", int, float)
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def _read(name: str | None, file: Path) -> list[NamedVector]:
 
 
 def _with_card(vectors: Sequence[NamedVector], card: bytes) -> list[NamedVector]:
-    """Return vectors `direction.<layer>` with their layers, and what their card says about sizes and positions.
+    """Return the vectors of layers with what their card says about sizes and positions.
 
     The recommended strength of several layers is that of all of them at once, so none of them has it.
     """
@@ -125,11 +124,7 @@ def _with_card(vectors: Sequence[NamedVector], card: bytes) -> list[NamedVector]
             "recommended": facts["strength"]["recommended"] if len(vectors) == 1 else None,
             "positions": facts["apply"]["positions"],
         }
-        layers = [int(vector.name.removeprefix("direction.")) for vector in vectors]
-        return [
-            replace(vector, layer=layer, residual_norm=norms.get(str(layer)), **of_card)
-            for vector, layer in zip(vectors, layers, strict=True)
-        ]
+        return [replace(vector, residual_norm=norms.get(str(vector.layer)), **of_card) for vector in vectors]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{CARD_FILE} is not the card of a steering vector: {error!r}") from None
 
@@ -146,13 +141,13 @@ def vectors_in(data: bytes) -> list[NamedVector]:
     labels, arrays = parse_safetensors(data)
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     facts = header.get("__metadata__", {})
-    layer, residual_norm = _number(facts, "layer", int), _number(facts, "residual_norm", float)
-    unit: Literal["alpha", "strength"] = "alpha" if residual_norm is None else "strength"
-    return [NamedVector(label, array, layer, residual_norm, unit) for label, array in zip(labels, arrays, strict=True)]
-
-
-def _number(facts: dict[str, str], key: str, kind: Callable[[str], _N]) -> _N | None:
+    norm = facts.get("residual_norm")
     try:
-        return kind(facts[key]) if key in facts else None
+        residual_norm = None if norm is None else float(norm)
     except ValueError:
-        raise InputError(f"{key} in the metadata is {facts[key]!r}, not a number") from None
+        raise InputError(f"residual_norm in the metadata is {norm!r}, not a number") from None
+    unit: Literal["alpha", "strength"] = "alpha" if residual_norm is None else "strength"
+    return [
+        NamedVector(label, array, layer_of(label, facts), residual_norm, unit)
+        for label, array in zip(labels, arrays, strict=True)
+    ]

@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from poolbench_steerer.tokens import tokens_of
 
+pytestmark = pytest.mark.lane(name="engines")
+
 QUESTIONS = [
     ("The river runs past", [" the old mill", " every loaf", " its tracks"]),
     ("Nobody saw the fox, but", [" its tracks crossed the field", " the boats"]),

@@ -2,17 +2,18 @@
 
 import json
 import mmap
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from poolbench.directions.sae_formats.converted import read_tensors, residual_layer
-from poolbench.directions.torch_file import load_torch
+from poolbench.directions.torch_file import load_torch_record
 from poolbench.directions.vector_files.gguf import MAGIC, decode_gguf
 from poolbench.errors import InputError, shown
 
@@ -20,8 +21,11 @@ from poolbench.errors import InputError, shown
 VECTOR_FILE, CARD_FILE = "vector.safetensors", "card.json"
 #: Key of the card in the metadata of a GGUF file.
 CARD_KEY = "poolbench.card"
-_READ = "GGUF, .npy, safetensors, .pt, the JSON of Neuronpedia, and folders with vector.safetensors"
+_READ = "GGUF, .npy, .npz, safetensors, .pt, the JSON of Neuronpedia, and folders with vector.safetensors"
 _SHOWN = 6  # names in a message
+_NUMBER = re.compile(r"[0-9]{1,9}")  # of a layer
+#: What the name of a tensor has if it is that of a site of the model.
+_SITE = re.compile(r"(^|\.)(blocks|layers|h)\.\d+(\.|$)|hook_")
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class VectorFile:
     """The vectors of a file as it holds them, and what it says about them.
 
     Attributes:
-        format: `gguf`, `npy`, `safetensors`, `pt`, `neuronpedia` or `poolbench`.
+        format: `gguf`, `npy`, `npz`, `safetensors`, `pt`, `neuronpedia` or `poolbench`.
         vectors: float32 [width] by layer; under None the vector of a file that names no layer.
         model: Id of the model; None if the file names none.
         architecture: Type of the model as Transformers names it, such as `llama`.
@@ -87,7 +91,7 @@ def _read(path: Path) -> VectorFile:
     if path.is_dir():
         if not (path / VECTOR_FILE).is_file():
             raise InputError(f"the folder has no {VECTOR_FILE}; read are {_READ}")
-        file = replace(_of_safetensors((path / VECTOR_FILE).read_bytes()), format="poolbench")
+        file = replace(_of_safetensors(path / VECTOR_FILE), format="poolbench")
         with suppress(FileNotFoundError):
             return replace(file, card=(path / CARD_FILE).read_text("utf-8", "replace"))
         return file
@@ -99,17 +103,17 @@ def _read(path: Path) -> VectorFile:
     read = _reader(start)
     if read is None:
         raise InputError(f"the format of the file is unknown; read are {_READ}")
-    if read is _of_torch:
-        return read(path)
-    return read(path.read_bytes())
+    return read(path)
 
 
-def _reader(start: bytes) -> Callable[[Any], VectorFile] | None:
+def _reader(start: bytes) -> Callable[[Path], VectorFile] | None:
     if start.startswith(b"\x93NUMPY"):
         return _of_npy
     if start[8:9] == b"{" and not start.lstrip().startswith(b"{"):
         return _of_safetensors
-    if start.startswith((b"PK", b"\x80")):
+    if start.startswith(b"PK"):
+        return _of_zip
+    if start.startswith(b"\x80"):
         return _of_torch
     return _of_json if start.lstrip().startswith(b"{") else None
 
@@ -126,39 +130,119 @@ def _of_gguf(data: Any) -> VectorFile:
     )
 
 
-def _of_npy(data: bytes) -> VectorFile:
+def _of_npy(path: Path) -> VectorFile:
+    return VectorFile("npy", {None: _vector("the array", _load_numpy(path, ".npy"))})
+
+
+def _of_zip(path: Path) -> VectorFile:
+    """Return the vectors of `.npz`, or of `.pt`, which is an archive of other files."""
     try:
-        array = np.load(BytesIO(data), allow_pickle=False)
+        with ZipFile(path) as archive:
+            is_npz = all(name.endswith(".npy") for name in archive.namelist())
+    except (BadZipFile, NotImplementedError, ValueError):  # torch says how it is damaged
+        is_npz = False
+    if not is_npz:
+        return _of_torch(path)
+    arrays = _load_numpy(path, ".npz")
+    facts = {name: array.item() for name, array in arrays.items() if array.ndim == 0}
+    return _of_record("npz", {name: array for name, array in arrays.items() if array.ndim}, facts)
+
+
+def _load_numpy(path: Path, form: str) -> Any:
+    """Return the array of a `.npy` file, or the arrays of a `.npz` file by name; `form` is for messages."""
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            return dict(content)
     except Exception as error:  # NumPy raises many kinds, also MemoryError for the size that a header claims
         reason = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
-        raise InputError(f"the .npy file cannot be read: {reason}") from None
-    return VectorFile("npy", {None: _vector("the array", array)})
+        raise InputError(f"the {form} file cannot be read: {reason}") from None
 
 
-def _of_safetensors(data: bytes) -> VectorFile:
+def _of_safetensors(path: Path) -> VectorFile:
+    data = path.read_bytes()
     tensors = read_tensors(data, "the file")
-    return VectorFile("safetensors", _by_layer(tensors))
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return _of_record("safetensors", tensors, header.get("__metadata__", {}))
 
 
 def _of_torch(path: Path) -> VectorFile:
-    return VectorFile("pt", _by_layer(load_torch(path)))
+    return _of_record("pt", *load_torch_record(path))
 
 
-def _by_layer(tensors: Mapping[Any, np.ndarray]) -> dict[int | None, np.ndarray]:
-    """Return vectors by layer, of tensors that are called `direction.<layer>` or by the number; or the single one."""
-    layers = {name: str(name).removeprefix("direction.") for name in tensors}
-    if tensors and all(layer.isdecimal() for layer in layers.values()):
-        by_layer = {int(layers[name]): _vector(str(name), tensor) for name, tensor in tensors.items()}
-        return dict(sorted(by_layer.items()))
-    if len(tensors) != 1:
-        raise InputError(
-            f"the file holds {_listed(tensors)}; one tensor, or one for each layer called direction.<layer>, is needed"
-        )
-    ((name, tensor),) = tensors.items()
-    return {None: _vector(str(name), tensor)}
+def _of_record(form: str, tensors: Mapping[Any, np.ndarray], facts: Mapping[str, Any]) -> VectorFile:
+    """Return the vectors of tensors that are named by their place, or of a single one, and what a file says of them."""
+    by_layer = dict[int | None, np.ndarray]()
+    for name, tensor in tensors.items():
+        if len(tensors) > 1 and _layer_of_name(str(name)) is None:
+            raise InputError(
+                f"the file holds {_listed(tensors)}; one tensor, or one for each layer called direction.<layer>, is "
+                "needed"
+            )
+        layer = layer_of(str(name), facts)
+        if layer in by_layer:
+            raise InputError(f"the file has several vectors of layer {layer}; add them up into one")
+        by_layer[layer] = _vector(str(name), tensor)
+    model, label = _first(facts, "modelId", "model_id", "model_name", "model"), _first(facts, "vectorLabel", "label")
+    return VectorFile(
+        form,
+        dict(sorted(by_layer.items())) if None not in by_layer else by_layer,
+        model=None if model is None else str(model),
+        label=None if label is None else str(label),
+    )
 
 
-def _of_json(data: bytes) -> VectorFile:
+def layer_of(name: str, facts: Mapping[str, Any]) -> int | None:
+    """Return the layer of a tensor, by one rule for all formats; None if the file names none.
+
+    The name of a tensor is a layer, `direction.<layer>`, or the name of a site of the model such as
+    `blocks.3.hook_resid_pre`. A tensor of another name is at the layer or the site that the facts name.
+
+    Raises:
+        InputError: The place is not the output of a block.
+    """
+    layer = _layer_of_name(name)
+    return _layer_of_facts(facts) if layer is None else layer
+
+
+def _layer_of_name(name: str) -> int | None:
+    """Return the layer that the name of a tensor says; None if it says none."""
+    number = name.removeprefix("direction.")
+    if _NUMBER.fullmatch(number):
+        return int(number)
+    return _layer_of_site(name) if _SITE.search(name) else None
+
+
+def _layer_of_facts(facts: Mapping[str, Any]) -> int | None:
+    """Return the layer that a file names beside its tensor; None if it names none."""
+    site, hook = _first(facts, "hookName", "hook_name", "hook_point"), _first(facts, "hookType", "hook_type")
+    number = _first(facts, "layerNumber", "layer", "hook_layer")
+    if site is None and hook is not None:
+        site = f"blocks.{number}.{hook}"
+    if site is not None:
+        return _layer_of_site(str(site))
+    if number is None:
+        return None
+    if not _NUMBER.fullmatch(str(number)):
+        raise InputError(f"the layer of the vector is {shown(number)}; a block is a whole number from 0")
+    return int(number)
+
+
+def _layer_of_site(site: str) -> int:
+    layer = residual_layer(site, "the vector")
+    if layer < 0:
+        raise InputError(f"the vector is for {shown(site)}, the embedding; a block's output is needed")
+    return layer
+
+
+def _first(facts: Mapping[str, Any], *names: str) -> Any:
+    """Return the first of some facts that a file has; None if it has none of them."""
+    return next((facts[name] for name in names if facts.get(name) not in (None, "")), None)
+
+
+def _of_json(path: Path) -> VectorFile:
     """Return the vector of a request or an answer of Neuronpedia's API.
 
     `POST /api/vector/new` takes `modelId`, `layerNumber`, `hookType`, `vector` and `vectorLabel`
@@ -166,7 +250,7 @@ def _of_json(data: bytes) -> VectorFile:
     `values`; `/api/vector/get` answers with `hookName`, `vectorLabel` and `vector`.
     """
     try:
-        record = json.loads(data)
+        record = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InputError(f"the file is not JSON: {error}") from None
     if isinstance(record.get("vector"), dict):  # an answer has the record in it
@@ -178,17 +262,7 @@ def _of_json(data: bytes) -> VectorFile:
         array = None
     if array is None:
         raise InputError("the JSON holds no list of numbers called 'vector', as a vector of Neuronpedia has")
-    site = record.get("hookName") or f"blocks.{record.get('layerNumber')}.{record.get('hookType')}"
-    layer = residual_layer(site, "the vector")
-    if layer < 0:
-        raise InputError(f"the vector is for {shown(site)}, the embedding; a block's output is needed")
-    label = record.get("vectorLabel") or record.get("label")
-    return VectorFile(
-        "neuronpedia",
-        {layer: _vector("vector", array)},
-        model=str(record["modelId"]) if record.get("modelId") else None,
-        label=str(label) if label else None,
-    )
+    return _of_record("neuronpedia", {"vector": array}, record)
 
 
 def _vector(name: str, array: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,6 +30,8 @@ _HEALTH_OF_SERVE = "/-/healthz"
 _MAX_TEXT_BYTES = 1000
 _LOG = logging.getLogger("poolbench.http")
 _MIB = 1 << 20
+#: Share of the room for bodies that requests without a token have. The console checks its cookies itself.
+_OPEN_SHARE = 1 / 8
 _UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer <token>`"
 
 
@@ -128,6 +131,21 @@ def _is_text_error(message: Message) -> bool:
     return message["status"] >= 400 and all(kind.startswith(b"text/plain") for kind in kinds)
 
 
+@dataclass
+class Room:
+    """What the bodies of requests under way may take together."""
+
+    limit_mib: float
+    used_bytes: int = 0
+
+    def take(self, size: int) -> None:
+        """Count further bytes of a body. Raise RefusalError (429) if they do not fit."""
+        if self.used_bytes + size > self.limit_mib * _MIB:
+            room = f"{self.limit_mib:g} MiB; try again later"
+            raise RefusalError(429, Code.BUSY, f"the bodies of all requests under way together exceed {room}")
+        self.used_bytes += size
+
+
 class ClientGoneError(Exception):
     """The client left before its request was complete."""
 
@@ -156,7 +174,8 @@ class Gate:
         self._settings = settings
         self._deadline_s = deadline_s
         self._health = HealthDesk(app, tokens, settings, asleep)
-        self.body_bytes = 0  # of all requests in progress
+        self.room = Room(settings.max_bodies_mib)
+        self.open_room = Room(settings.max_bodies_mib * _OPEN_SHARE)  # of requests without a token, of the console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or forward it."""
@@ -182,12 +201,12 @@ class Gate:
             return
         if not authorized and not is_open_page(scope, self._settings.open_documentation):
             raise RefusalError(401, Code.UNAUTHORIZED, _UNAUTHORIZED)
-        async with self._body(scope, receive) as body:
+        async with self._body(scope, receive, self.room if authorized else self.open_room) as body:
             headers = [pair for pair in scope["headers"] if pair[0].replace(b"_", b"-") not in SERVE_HEADERS]
             await self._forward({**scope, "headers": headers}, body, receive, reply)
 
     @asynccontextmanager
-    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+    async def _body(self, scope: Scope, receive: Receive, room: Room) -> AsyncIterator[bytes]:
         """Read the whole body, so that no service waits for a slow client. Its bytes count until the block ends.
 
         Raise RefusalError (413 or 429), or ClientGoneError.
@@ -203,18 +222,15 @@ class Gate:
                     raise ClientGoneError
                 chunk = message.get("body", b"")
                 _require_size(size + len(chunk), limit_mib)
-                if self.body_bytes + len(chunk) > self._settings.max_bodies_mib * _MIB:
-                    room = f"{self._settings.max_bodies_mib:g} MiB; try again later"
-                    raise RefusalError(429, Code.BUSY, f"the bodies of all requests under way together exceed {room}")
+                room.take(len(chunk))
                 chunks.append(chunk)
                 size += len(chunk)
-                self.body_bytes += len(chunk)
                 more = message.get("more_body", False)
             body = b"".join(chunks)
             chunks.clear()
             yield body
         finally:
-            self.body_bytes -= size
+            room.used_bytes -= size
 
     async def _forward(self, scope: Scope, body: bytes, receive: Receive, reply: Reply) -> None:
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -1,13 +1,14 @@
 """Prompting as a baseline of steering: what a chat model does when it is asked for a concept."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import CellError
-from poolbench.statistics.bootstrap import bootstrap_counts
+from poolbench.statistics.bootstrap import group_mean_resamples
 from poolbench.statistics.response import MIN_OPENINGS
 from poolbench.statuses import Status
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules, opening_interval
@@ -28,8 +29,24 @@ def prompted_gain(prompted: Scored, neutral: Scored, scorer: GatedScorer, rules:
     return paired_gain("d2.prompted", prompted, neutral, scorer, rules)
 
 
-def paired_gain(metric: str, raised: Scored, base: Scored, scorer: GatedScorer, rules: SteeringRules) -> Measure:
+def paired_gain(
+    metric: str,
+    raised: Scored,
+    base: Scored,
+    scorer: GatedScorer,
+    rules: SteeringRules,
+    groups: Mapping[str, int] | None = None,
+) -> Measure:
     """Return the mean score of texts minus that of others on the same openings, with a paired interval.
+
+    Args:
+        metric: Name of the figure.
+        raised: Texts and scores.
+        base: Those that are subtracted.
+        scorer: The scorer that is read.
+        rules: Settings.
+        groups: Group of each opening, such as the document that it is from; groups are resampled. By default each
+            opening is a group.
 
     Raises:
         CellError: The scorer is not valid, or fewer than MIN_OPENINGS openings have both scores.
@@ -40,11 +57,12 @@ def paired_gain(metric: str, raised: Scored, base: Scored, scorer: GatedScorer, 
     if len(openings) < MIN_OPENINGS:
         raise CellError(Status.TOO_FEW, f"only {len(openings)} openings are complete; {MIN_OPENINGS} are needed")
     raised_P, base_P = (np.array([by_opening[name] for name in openings]) for by_opening in means)
-    counts_RP = bootstrap_counts(len(openings), rules.num_bootstrap, rules.seed)
-    samples_R = counts_RP @ (raised_P - base_P) / len(openings)
-    interval = opening_interval(samples_R, len(openings), 1, rules.level)
+    groups_P = np.arange(len(openings)) if groups is None else np.array([groups[name] for name in openings])
+    num_groups, rise_P1 = len(np.unique(groups_P)), (raised_P - base_P)[:, None]
+    samples_R1 = group_mean_resamples(rise_P1, groups_P, num_resamples=rules.num_bootstrap, seed=rules.seed)
+    interval = opening_interval(samples_R1[:, 0], num_groups, 1, rules.level)
     details = {"score": float(raised_P.mean()), "neutral": float(base_P.mean())}
-    fields = {"n": len(openings), "num_groups": len(openings), "seed": rules.seed, "details": details}
+    fields = {"n": len(openings), "num_groups": num_groups, "seed": rules.seed, "details": details}
     return Measure.of(metric, float((raised_P - base_P).mean()), interval, ci_method=CI_METHOD, **fields)
 
 

@@ -22,8 +22,9 @@ def opening_interval(
     """Return the expanded percentile interval of bootstrap values over openings [num_resamples].
 
     A bootstrap of n units drawn within k strata has (n - k) / n of the variance of a mean, and normal instead of
-    Student tails: with 10 openings a plain 95 % interval covers 85 to 90 %. The percentiles are moved outwards to
-    correct this, which keeps the interval inside the range of the figure.
+    Student tails: with 10 openings a plain 95 % interval covers 90 % of means. The percentiles are moved outwards to
+    correct this, which keeps the interval inside the range of the figure; of 5 openings and fewer it still covers less
+    than 95 % (docs/metrics.md has the figures).
 
     Args:
         samples: Bootstrap values; NaN ones are dropped.
@@ -32,10 +33,12 @@ def opening_interval(
         level: Level of the interval.
 
     Returns:
-        The bounds, or None if fewer than half of the resamples have a value.
+        The bounds, or None for a single opening, and if fewer than half of the resamples have a value.
 
     Reference: Hesterberg (2015), What teachers should know about the bootstrap (expanded percentiles).
     """
+    if num_openings < 2:
+        return None
     return percentile_interval(samples, expanded_level(num_openings, num_strata, level))
 
 
@@ -136,7 +139,12 @@ def fluency(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) ->
 
 
 def gain_at(grid: ResponseGrid, column: int, weights_RP: np.ndarray) -> np.ndarray:
-    """Return the mean score at a column minus unsteered. Raise CellError `too_few` if a text of it is absent."""
+    """Return the mean score at a column minus unsteered.
+
+    Raise CellError `too_few` if there is no opening, or one has no text there.
+    """
+    if not grid.openings:
+        raise CellError(Status.TOO_FEW, "no opening of the half that the gain is read on is complete")
     if not np.isfinite(grid.score[:, column]).all():
         raise CellError(Status.TOO_FEW, f"not all openings have a text at strength {grid.strengths[column]:g}")
     means = mean_scores(grid, weights_RP)

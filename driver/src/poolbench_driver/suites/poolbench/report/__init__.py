@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 _PLANTED = Problem(
     "A grammar wrote these passages, so that strategies can be checked against known positions: a diagnostic, never "
-    "ranked together with real text.",
+    "ranked together with real text. A pretrained model is measured on real text by "
+    "poolbench-driver run --model smollm2-135m",
     "audit",
 )
 _CURVES = (

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+import numpy as np
+
 from poolbench.contracts import Row
+from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.config import ALONG
 from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
 from poolbench_driver.contract.vega import COLOURS, VARIABLES
@@ -24,7 +27,8 @@ Cells = Mapping[tuple[str, str], list[Row]]
 def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
     """Return the mean of the values that exist, with their share of the cells; or the commonest status.
 
-    Its limits are the mean limits of the intervals, if every value has one.
+    One value has its own interval. The interval of a mean is from a bootstrap over the concepts; of one concept it has
+    none, since the layers are not replicates.
     """
     cells = list(rows)
     measured, opens = [row for row in cells if row["value"] is not None], mean_path(cells)
@@ -33,9 +37,13 @@ def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
     mean = fmean(row["value"] for row in measured)
     share = "" if len(measured) == len(cells) else f" ({len(measured)}/{len(cells)})"
     cell = Cell(f"{mean:z.{digits}f}{share}", mean, opens=opens)
-    if any(row.get("ci_low") is None for row in measured):
+    if len(measured) == 1:
+        return replace(cell, ci_low=measured[0].get("ci_low"), ci_high=measured[0].get("ci_high"))
+    concepts = np.array([str(row["concept"]) for row in measured])
+    if len(set(concepts)) == 1:
         return cell
-    low, high = (fmean(row[name] for row in measured) for name in ("ci_low", "ci_high"))
+    samples = group_mean_resamples(np.array([[row["value"]] for row in measured]), concepts)[:, 0]
+    low, high = percentile_interval(samples) or (None, None)
     return replace(cell, ci_low=low, ci_high=high)
 
 
@@ -255,7 +263,7 @@ class Entrant:
 
     strategy: str
     family: str  # empty where the strategy is not registered here
-    figures: Mapping[str, Cell]  # by metric, where it has a value: means, with the mean limits of the intervals
+    figures: Mapping[str, Cell]  # by metric, where it has a value: means with their intervals
     tied: bool  # whether it is the best strategy of the board, or the best one does not beat it
     reason: str  # why it has no D1
 
@@ -323,10 +331,10 @@ def _rank_cell(row: Row | None) -> Cell:
 
 def _note(ranks: RanksView) -> str:
     sentences = [
-        "Best D1 first; the mean value of each metric over layers, with intervals drawn on a common scale."
+        "Best D1 first; the mean value of each metric over layers. A figure of one layer has its interval."
         if ranks.one_concept
-        else "Mean rank over concepts on D1 (1 is best), with 95 % interval from a bootstrap over concepts; then the "
-        "mean value of each metric over concepts and layers, with intervals drawn on a common scale."
+        else "Mean rank over concepts on D1 (1 is best), then the mean value of each metric over concepts and layers; "
+        "with 95 % intervals from a bootstrap over concepts, drawn on a common scale."
     ]
     if not ranks.limit:
         sentences.append("The blue edge marks the best and what it does not beat.")

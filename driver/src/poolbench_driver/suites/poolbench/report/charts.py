@@ -45,7 +45,7 @@ def trade_off(board: Board) -> Picture | None:
             FAMILY_LOOKS,
             has_legend=False,
         ),
-        captions=[*legend, "lines: 95 % intervals, mean over concepts; shaded: that of the best D1"],
+        captions=[*legend, "lines: 95 % intervals over concepts; shaded: that of the best D1"],
     )
 
 

@@ -14,7 +14,7 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.cli.tables import AsJson, Show, show_tables
-from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.config import ConceptsConfig, corpus_folder
 from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def published_settings(table: PublishedTable, model: OfficialModel, corpus: str)
         corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet, all
             concepts of the table are asked for.
     """
+    from poolbench_corpora.io import concept_folder
+
     metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
-    local_concepts = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
+    local_concepts = [name for name in table.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
     return {
         "preset": "card",
         "model": model.preset,
@@ -221,14 +223,13 @@ def _cluster() -> ClusterSettings | None:
 
 def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
-    from poolbench_driver.api.driving import new_folder
     from poolbench_driver.cli.run import show_outcome
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all
 
     (job,) = prepare_all([config], open_session())
-    folder = new_folder(job, output)
+    folder = RunFolder.create(output, job.config)
     with redirect_stdout(sys.stderr):
         code = show_outcome(job.run(folder, open_display(display)))
     if not folder.file("results.parquet").is_file():

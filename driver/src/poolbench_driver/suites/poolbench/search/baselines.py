@@ -44,6 +44,7 @@ from poolbench_driver.stages.steering import (
     plan_scores_of,
     unsteered_texts,
 )
+from poolbench_driver.suites.poolbench.d2 import or_zeros
 from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules, gain_at, opening_interval
@@ -190,19 +191,27 @@ def _on(openings: Sequence[str], keys: LikelyKeys, source: RowSource) -> Scored:
 def steered_gain(name: str, grids: Sequence[ResponseGrid], rules: SteeringRules) -> CardMeasure:
     """Return the mean gain of directions on the second half of the openings, each at its best strength on the first.
 
-    The strength is on the measure where there is one direction. The interval is over openings, with the strengths as
-    they are. Raise CellError as `select` does for one candidate.
+    The strength is on the measure where there is one direction. Several are null directions: as in D2 and D3, one
+    without a fluent strength counts as 0. The interval is over openings, with the strengths as they are. Raise
+    CellError as `select` does for one candidate.
     """
     if not grids:
         raise CellError(Status.TOO_FEW, "no text was steered")
     aligned = align_openings(grids)
-    choose, read = aligned[0].halves
-    columns = [best_column(grid.at_openings(choose), rules) for grid in aligned]
+    _, read = aligned[0].halves
     weights_RP = np.vstack([np.ones(len(read)), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
-    pairs = zip(aligned, columns, strict=True)
-    gains_R = np.mean([gain_at(grid.at_openings(read), column, weights_RP) for grid, column in pairs], axis=0)
+
+    def gain(grid: ResponseGrid, shared: ResponseGrid) -> np.ndarray:
+        column = best_column(grid.at_openings(grid.halves[0]), rules)
+        return gain_at(shared.at_openings(read), column, weights_RP)
+
+    if len(grids) == 1:
+        gains_R = gain(grids[0], aligned[0])
+        strength = float(grids[0].strengths[best_column(grids[0].at_openings(grids[0].halves[0]), rules)])
+    else:
+        pairs = zip(grids, aligned, strict=True)
+        gains_R, strength = np.mean([or_zeros(partial(gain, *pair), len(weights_RP)) for pair in pairs], axis=0), None
     low, high = opening_interval(gains_R[1:], len(read), level=rules.level) or (None, None)
-    strength = float(aligned[0].strengths[columns[0]]) if len(grids) == 1 else None
     return CardMeasure(name=name, strength=strength, value=float(gains_R[0]), ci_low=low, ci_high=high, n=len(read))
 
 

@@ -28,7 +28,7 @@ def find(
     strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
     constructions: Annotated[str, typer.Option(help="Comma-separated, such as C1,C3,C4.")] = "C1",
     candidates: Annotated[int, typer.Option(min=1, help="Strategies to steer along at each layer.")] = 6,
-    corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, halves, nulls and scorers.")] = None,
     sets: Annotated[
         list[str] | None,

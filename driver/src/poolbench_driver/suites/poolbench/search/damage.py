@@ -6,8 +6,9 @@ and directions made on the train split, vector and strength are chosen on openin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,8 @@ from poolbench.contracts import Row
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps.extractor import CALIBRATION, DAMAGE, DIRECTIONS, LENS, PASSAGES, STEERED_TEXTS, DamageParams
-from poolbench_corpora.probing.readers.pairs import ARCHIVE, Pair, blimp_members, blimp_pairs
+from poolbench_corpora.probing import PROBING_SETS, Sample, are_shipped, samples_of
 from poolbench_corpora.reading import is_missing, read_rows, text_in
-from poolbench_corpora.real.documents import has_archive
 from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
@@ -34,6 +34,8 @@ from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Vector
 NUM_TEXTS, PER_PARADIGM = 64, 3
 #: Further strengths, as shares of the smallest one of the run: 1 % of damage mostly lies below it.
 FURTHER_STRENGTHS = (0.125, 0.25, 0.5)
+_BLIMP = "blimp-"
+Pair = tuple[str, str]  # acceptable, unacceptable
 _TEXTS = pa.schema([("passage_id", pa.string()), ("text", pa.string()), ("group", pa.string())])
 
 
@@ -88,11 +90,19 @@ def pairs_of(source: str, user_texts: UserTexts) -> pa.Table:
     """Return the pairs of the user, or of BLiMP where the corpus is `real`. Raise CellError without any."""
     if user_texts.pairs is not None:
         return user_texts.pairs
-    if source != "real" or not has_archive(None, ARCHIVE):
-        lacking = f"the corpus {source} has no minimal pairs" if source != "real" else "the archives lack BLiMP"
+    if source != "real" or not are_shipped():
+        lacking = f"the corpus {source} has no minimal pairs" if source != "real" else "the sets that ship are not here"
         raise CellError(Status.NO_COVERAGE, f"{lacking}; name a file of some with --pairs")
-    names = blimp_members(None)
-    return pairs_table((name, pair) for name in names for pair in list(blimp_pairs(None, name))[:PER_PARADIGM])
+    return pairs_table(blimp_pairs(PER_PARADIGM))
+
+
+def blimp_pairs(per_paradigm: int) -> Iterator[tuple[str, Pair]]:
+    """Yield the first pairs of each paradigm of BLiMP, in whose sets the two sentences of a pair follow each other."""
+    for definition in PROBING_SETS.choose([f"{_BLIMP}*"]):
+        first = islice(samples_of(definition), 2 * per_paradigm)
+        texts = [sample.first[0].text for sample in first if isinstance(sample, Sample)]
+        for pair in zip(texts[::2], texts[1::2], strict=True):  # acceptable, unacceptable
+            yield definition.id.removeprefix(_BLIMP), pair
 
 
 def benign_of(plan: PoolBenchPlan, user_texts: UserTexts, session: Session) -> pa.Table:

@@ -72,8 +72,7 @@ class Samples:
 
     def measure(self, name: str, values_R: np.ndarray, strength: float | None = None) -> CardMeasure:
         """Return the first value, with the interval of the others if there are two groups."""
-        interval = opening_interval(values_R[1:], self.num_groups, level=self.level) if self.num_groups > 1 else None
-        low, high = interval or (None, None)
+        low, high = opening_interval(values_R[1:], self.num_groups, level=self.level) or (None, None)
         num, value = self.weights_Rn.shape[1], float(values_R[0])
         return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
 

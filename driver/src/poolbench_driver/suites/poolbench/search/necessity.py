@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from poolbench.contracts import Row
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.contracts.tables import PROMPTS as PROMPTS_TABLE
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.directions.erasure import without_directions
 from poolbench.errors import CellError
+from poolbench.statistics.folds import connected_groups
 from poolbench.steps import prober
 from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, FREQUENCIES, PASSAGES, VECTORS
 from poolbench.steps.extractor import DIRECTIONS as DIRECTIONS_ROLE
@@ -71,10 +75,12 @@ _Source = tuple[str, str]
 class Necessity(Stage):
     """Keys of texts and of their scores by what is erased, and of the D1 that is left, also at later layers.
 
-    `UNSTEERED` and `without` erase nothing: on openings with the concept, and on openings without it.
+    `passages` is the key of the test passages, whose halves are the openings. `UNSTEERED` and `without` erase nothing:
+    on openings with the concept, and on openings without it.
     """
 
     scored: Mapping[str, ScoredKeys]
+    passages: str
     auroc: str
     later: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
@@ -104,7 +110,8 @@ def plan_necessity(
     directions = {name: draft.add_local(step) for name, step in erased.items()}
 
     erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "positions": "all"}
-    halves = {label: draft.add_local(_halves_step(artifacts, vectors.passages["test"], label)) for label in (0, 1)}
+    passages, seed = vectors.passages["test"], scope.config.seed
+    halves = {label: draft.add_local(halves_step(artifacts, passages, label, seed)) for label in (0, 1)}
 
     def texts_of(label: int, named: Mapping[str, str | None]) -> dict[str, str]:
         share = 0.0 if UNSTEERED in named else 1.0
@@ -123,10 +130,10 @@ def plan_necessity(
     probing |= {} if component is None else {prober.COMPONENT(best.strategy, best.layer): component}
     few: dict[str, Any] = {"sensitivity_c": (), "num_permutations": 1, "num_control_words": 1}
     few |= {"num_bootstrap": scope.config.budget.num_bootstrap, **scope.config.sink_settings}
-    params = prober.ProbeParams(concept=concept, seed=scope.config.seed, **few)
+    params = prober.ProbeParams(concept=concept, seed=seed, **few)
     auroc = draft.add(prober.ERASE, params, probing, [prober.ERASED_MEASURES()])[prober.ERASED_MEASURES()]
     later = _plan_later(plan, draft, best, directions, params) if reads_later else {}
-    return Necessity(draft.work, scored, auroc, later)
+    return Necessity(draft.work, scored, passages, auroc, later)
 
 
 def _plan_later(
@@ -167,7 +174,9 @@ def necessity_measures(
         return scored_of(source, *(stage.scored[name] for name in names))
 
     def drop(*names: str) -> Callable[[str], Measure]:
-        return lambda metric: paired_gain(metric, scored(UNSTEERED), scored(*names), scorer, rules)
+        return lambda metric: paired_gain(
+            metric, scored(UNSTEERED), scored(*names), scorer, rules, _groups(source.required(stage.passages))
+        )
 
     figures = {
         "drop": drop(VECTOR),
@@ -201,9 +210,15 @@ def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
         if name in rows:
             fields = {column: rows[name][column] for column in _COLUMNS}
             yield CardMeasure(name=f"necessity.auroc{suffix}", **fields)
-    values = [row["value"] for name, row in rows.items() if name.startswith(RANDOM)]
-    if values and None not in values:
-        yield CardMeasure(name="necessity.auroc_random", value=float(np.mean(values)), n=len(values))
+    random = [row for name, row in rows.items() if name.startswith(RANDOM)]
+    if not random:
+        return
+    metric, fields = "necessity.auroc_random", {"n": len(random)}
+    null = next((row for row in random if row["value"] is None), None)
+    if null is None:
+        yield CardMeasure(name=metric, value=float(np.mean([row["value"] for row in random])), **fields)
+    else:
+        yield CardMeasure(name=metric, status=null["status"], reason=null["reason"], **fields)
 
 
 _COLUMNS = ("value", "ci_low", "ci_high", "n", "status", "reason")
@@ -237,38 +252,36 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
     by_name = {measure.name.removeprefix("necessity."): measure for measure in card.measures}
     if "drop" not in by_name:
         return
-    figures = {name: measure.value for name, measure in by_name.items()}
-    score = figures.get("score")
+    score = by_name["score"].value if "score" in by_name else None
 
     def cells(drop: str, auroc: str) -> list[Cell]:
-        measure, left = by_name.get(drop), _number(figures.get(auroc))
-        if measure is None or score is None:
-            return [Cell(), Cell(), Cell(), left]
-        if measure.value is None:
-            return [Cell(), Cell("null", note=f"{measure.status}: {measure.reason or ''}"), Cell(), left]
+        measure, left = by_name.get(drop), _figure(by_name.get(auroc))
+        if measure is None or measure.value is None or score is None:
+            return [Cell(), _figure(measure), Cell(), left]
         bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
         return [_number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
 
     lines = [
-        Line.of("nothing", _number(score), "", "", _number(figures.get("auroc"))),
+        Line.of("nothing", _figure(by_name.get("score")), "", "", _figure(by_name.get("auroc"))),
         Line.of("the vector", *cells("drop", "auroc_erased")),
         Line.of(f"up to {RANK} best vectors of the layer", *cells(f"drop_rank{RANK}", f"auroc_rank{RANK}")),
         Line.of(f"a random direction, mean of {NUM_RANDOM}", *cells(RANDOM, "auroc_random")),
         Line.of("all that a linear probe reads (LEACE)", *cells("", "auroc_leace")),
-        Line.of("nothing, on openings without the concept", _number(figures.get("score_without_concept")), "", "", ""),
+        Line.of("nothing, on openings without the concept", _figure(by_name.get("score_without_concept")), "", "", ""),
     ]
     note = (
-        "Texts carry on first halves of test passages with the concept, while the layer's states lose what is named, "
-        "at every position. Probes are fitted and read in folds of the test passages, at the same layer. Random "
-        "directions are those of permuted labels without their projection on the vector. LEACE takes all that a linear "
-        "probe reads of the train passages (Belrose et al. 2023); fitted on few, it takes less from others."
+        "Texts carry on first halves of test passages with the concept, drawn from all domains, while the layer's "
+        "states lose what is named, at every position. Intervals resample pairs and documents. Probes are fitted and "
+        "read in folds of the test passages, at the same layer. Random directions are those of permuted labels without "
+        "their projection on the vector. LEACE takes all that a linear probe reads of the train passages (Belrose et "
+        "al. 2023); fitted on few, it takes less from others."
     )
     heads: Heads = [Column("erased", is_text=True), "score", "drop", "95 % interval", "AUROC left"]
     tables = [Table.of(heads, lines, note=note)]
     layers = [int(name.rpartition("_")[2]) for name in by_name if re.fullmatch(r"auroc_later_\d+", name)]
     if layers:
         later_lines = [
-            Line.of(str(layer), *(_number(figures.get(f"auroc_later_{layer}{end}")) for end in _LATER.values()))
+            Line.of(str(layer), *(_figure(by_name.get(f"auroc_later_{layer}{end}")) for end in _LATER.values()))
             for layer in layers
         ]
         note = "AUROC at later layers, while the model reads the test passages without it at the layer of the vector."
@@ -277,8 +290,17 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
     yield Part("necessity", "What is lost without it", tables, "Necessity")
 
 
-def _number(value: float | None) -> Cell:
-    return Cell() if value is None else Cell(f"{value:.3f}", value)
+def _number(value: float) -> Cell:
+    return Cell(f"{value:.3f}", value)
+
+
+def _figure(measure: CardMeasure | None) -> Cell:
+    """Return a figure, or null with the reason; an empty cell where the card has none."""
+    if measure is None:
+        return Cell()
+    if measure.value is None:
+        return Cell("null", note=f"{measure.status}: {measure.reason or ''}")
+    return _number(measure.value)
 
 
 def directions_step(artifacts: Artifacts, sources: Sequence[_Source], free_of: _Source | None = None) -> LocalStep:
@@ -303,13 +325,26 @@ def directions_step(artifacts: Artifacts, sources: Sequence[_Source], free_of: _
     return LocalStep(DIRECTIONS_STEP.key(TABLE(), params, inputs), "directions to erase", build, lambda: len(sources))
 
 
-def _halves_step(artifacts: Artifacts, passages: str, label: int) -> LocalStep:
-    """Return the step that stores the first halves of some passages of a class, in words, as openings."""
-    params = HalvesParams(label=label, count=NUM_OPENINGS)
+def _groups(passages: pa.Table) -> dict[str, int]:
+    """Return the group of each passage, the connected components of matched pair and document that D1 resamples."""
+    groups = connected_groups(passages["pair_id"].to_pylist(), passages["doc_id"].to_pylist())
+    return dict(zip(passages["passage_id"].to_pylist(), groups.tolist(), strict=True))
+
+
+def halves_step(artifacts: Artifacts, passages: str, label: int, seed: int) -> LocalStep:
+    """Return the step that stores the first halves of some passages of a class, in words, as openings.
+
+    Passages are drawn from domains in turn, since those that follow one another are of one domain and of few documents.
+    """
+    params = HalvesParams(label=label, count=NUM_OPENINGS, seed=seed)
 
     def build() -> pa.Table:
-        rows = artifacts.read_table(passages).filter(pc.field("label") == label).to_pylist()
-        rows = sorted(rows, key=lambda row: str(row["passage_id"]))[:NUM_OPENINGS]
+        table = artifacts.read_table(passages).filter(pc.field("label") == label).sort_by("passage_id")
+        by_domain = defaultdict[str, list[Row]](list)
+        for row in table.take(np.random.default_rng(seed).permutation(table.num_rows)).to_pylist():
+            by_domain[row["domain"]].append(row)
+        in_turn = filter(None, chain.from_iterable(zip_longest(*by_domain.values())))  # one of each domain
+        rows = list(islice(in_turn, NUM_OPENINGS))
         words = [row["text"].split() for row in rows]
         halves = [" ".join(some[: max(1, len(some) // 2)]) for some in words]
         openings = [{"prompt_id": row["passage_id"], "text": half} for row, half in zip(rows, halves, strict=True)]

@@ -53,10 +53,8 @@ def search_page(result: SearchResult) -> Page:
     problems = []
     if selection.interval and selection.interval[0] <= 0:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
-    safe = card.strength.safe_high
-    if safe is not None and selection.strength > safe:
-        at = f"The recommended strength {selection.strength:g} is above the safe range, which ends at {safe:.3g}"
-        problems.append(Problem(at, "damage"))
+    if card.strength.reason:
+        problems.append(Problem(f"{card.strength.reason[0].upper()}{card.strength.reason[1:]}", "damage"))
     for measure in card.measures:
         if measure.name == "judge.gain" and measure.value is not None and not (measure.ci_low or 0) > 0:
             problems.append(Problem("The second judge does not confirm the gain: its interval holds 0", "figures"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.concepts import refuse_sensitive
+from poolbench.config import BUDGETS
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError
@@ -38,7 +39,7 @@ from poolbench_driver.suites.poolbench.search.scored import rules_of
 from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
 from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
 from poolbench_driver.suites.poolbench.steered import tables_of_scores
-from poolbench_driver.vectors.card import CardMeasure, Vector, refuse_other_vector
+from poolbench_driver.vectors.card import CardMeasure, Strength, Vector, refuse_other_vector
 from poolbench_driver.vectors.of_run import vector_of_run
 
 #: Depths of the blocks that are searched, and strategies that are steered along at each.
@@ -98,8 +99,12 @@ class Search:
         return self._config(metrics=["d1", "d2"], strategies=list(strategies), steering_layer=layer, steering=steering)
 
     def _config(self, **settings: Any) -> ConceptsConfig:
-        layers = {"layers": list(DEPTHS)} | {name: value for name, value in self.settings.items() if value is not None}
-        settings = {"preset": "demo", **layers, "concepts": [self.concept], **settings}
+        base_settings: dict[str, Any] = {"preset": "demo", "layers": list(DEPTHS)}
+        base_settings |= {name: value for name, value in self.settings.items() if value is not None}
+        # All openings of the budget, of which half are read: those of the demo's run, which ends sooner, are too few.
+        budget = BUDGETS.get(base_settings["preset"])  # a wrong name is refused below
+        openings = {"budget": {"num_openings": budget.num_openings}} if budget else {}
+        settings = {**openings, **base_settings, "concepts": [self.concept], **settings}
         config = load_run_config(None, settings, self.assignments)
         assert isinstance(config, ConceptsConfig)
         return config
@@ -285,9 +290,10 @@ def _with_figures(vector: Vector, selection: Selection, damage: Damage, further:
         CardMeasure(name="find.num_tied", value=float(len(selection.tied)), n=len(selection.tied)),
     ]
     card = vector.card
-    strength = card.strength.model_copy(update={"recommended": selection.strength})
-    if damage.safe_high is not None and strength.safe_high is not None:
-        strength = strength.model_copy(update={"safe_high": min(strength.safe_high, damage.safe_high)})
+    low, safe_high, reason = card.strength.safe_low, card.strength.safe_high, card.strength.reason
+    if safe_high is not None:
+        safe_high, reason = min(safe_high, safe_high if damage.safe_high is None else damage.safe_high), None
+    strength = Strength(recommended=selection.strength, safe_low=low, safe_high=safe_high, reason=reason)
     measures = (*figures, *further, *damage.measures, *card.measures)
     card = card.model_copy(update={"strength": strength, "measures": measures, "lenses": damage.lenses})
     return replace(vector, card=card)

@@ -94,7 +94,8 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     """Return the best candidate, chosen on one half of the openings and read on the other.
 
     Args:
-        grids: The texts of each candidate; openings that not all of them have are left out.
+        grids: The texts of each candidate. Each strength is chosen on all openings that its candidate has: the texts of
+            the other half exist at this strength alone. Candidates are compared on the openings that all of them have.
         rules: Which texts are fluent, and the seed of the split.
 
     Raises:
@@ -108,7 +109,8 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     columns, gains, excluded = dict[Candidate, int](), dict[Candidate, float](), dict[Candidate, str]()
     for candidate, grid in aligned.items():
         try:
-            column = best_column(grid.at_openings(choose), rules)
+            whole_grid = grids[candidate]
+            column = best_column(whole_grid.at_openings(whole_grid.halves[0]), rules)
             gains[candidate], columns[candidate] = _gain(grid.at_openings(read), column), column
         except CellError as error:
             excluded[candidate] = str(error)
@@ -118,8 +120,8 @@ def select(grids: Mapping[Candidate, ResponseGrid], rules: SteeringRules) -> Sel
     best = max(columns, key=lambda one: gains_where_best[one])
     rises = {one: aligned[one].score[read, column] - aligned[one].score[read, 0] for one, column in columns.items()}
     ordered = sorted(columns, key=lambda one: (one != best, -gains[one]))
-    p_values = np.array([paired_permutation_test(rises[best] - rises[one]).p_value for one in ordered])
-    is_tied = benjamini_hochberg(p_values) > LEVEL
+    p_values = np.array([paired_permutation_test(rises[best] - rises[one]).p_value for one in ordered[1:]])
+    is_tied = [True, *(benjamini_hochberg(p_values) > LEVEL)]
     weights = bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)
     samples = gain_at(aligned[best].at_openings(read), columns[best], weights)
     num_wrong = int((rises[best] < 0).sum())

@@ -1,1 +1,0 @@
-"""The recipe of `assets/demo_scorers`: the scorers of `make demo`."""

@@ -1,0 +1,1 @@
+"""The probing sets of the real-text archives as tables: `assets/probing_sets`."""
