@@ -88,7 +88,7 @@ def test_own_and_planted_concepts_are_not_ranked_together(files: dict[str, str],
     real = ConceptsConfig(corpus=CorpusConfig(source="real"))
     require_one_kind(real, concepts)
     require_one_kind(ConceptsConfig(), concepts[:1])
-    assert run_dataset(real, concepts)["source"] == "folder+own"
+    assert run_dataset(real, concepts)["source"] == "real_corpus+own"
 
 
 def test_planted_neighbours_do_not_judge_real_texts(files: dict[str, str], library: Library) -> None:
