@@ -23,7 +23,7 @@ PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run $(if $(MODEL),--model $(MODEL),--preset demo) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common ratios table adhoc scale_check served_steer gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
-PACKAGES := shared corpus driver $(wildcard services/*)
+PACKAGES := shared corpus driver assets $(wildcard services/*)
 TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
@@ -52,6 +52,7 @@ prove:  ## Prove PROFILE on this machine within 8 minutes, to bench/out/prove.js
 wheels: install  ## Build the wheels of all packages, to dist/; needs no network
 	@rm -rf dist $(addsuffix /build,$(PACKAGES))
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist $(addprefix ./,$(PACKAGES))
+	@rm -rf assets/build assets/*.egg-info
 	@ls dist
 
 cluster-up: install  ## Start Ray, queue, store and the five services; does nothing when they run

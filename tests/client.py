@@ -20,6 +20,8 @@ MAX_MB = 400
 MAX_IMPORT_S = 0.3
 #: The wheels of a client. Each needs the others at its own version.
 WHEELS = ("poolbench-*.whl", "poolbench_corpora-*.whl", "poolbench_driver-*.whl")
+#: The passages and probing sets that ship.
+TEXTS = "poolbench_real_text-*.whl"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
 #: Tests that need no extra: what a client reads, sends and shows.
 TESTS = (
@@ -63,8 +65,8 @@ def check(python: str, venv: Path) -> int:
     began = time.monotonic()
     _run([python, "-m", "venv", str(venv)])
     pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    wheels = [str(wheel) for pattern in WHEELS for wheel in sorted((REPOSITORY / "dist").glob(pattern))]
-    _run([*pip, "install", "--quiet", *wheels])
+    wheels = _built(*WHEELS)
+    _run([*pip, "install", "--quiet", *wheels, *_built(TEXTS)])
     size_mb, import_s = _size_mb(venv), _import_s(venv / "bin" / "python")
     client = venv / "bin" / "poolbench-driver"
     version = subprocess.run([str(client), "--version"], capture_output=True, text=True, check=True).stdout.strip()
@@ -79,11 +81,15 @@ def check(python: str, venv: Path) -> int:
     _run([*pip, "install", "--quiet", *TOOLS])
     tests = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS]
     served = [sys.executable, "-m", "pytest", "-q", "-m", "", "tests/system/clusters/test_client.py"]
-    # The packages hold no assets: a client brings them, or its texts.
-    failed = [_tested(tests, POOLBENCH_ASSETS=str(REPOSITORY / "assets")), _tested(served, CLIENT=str(client))]
+    failed = [_tested(tests), _tested(served, CLIENT=str(client))]
     _run([*pip, "install", "--quiet", *(f"{wheel}[statistics]" for wheel in wheels)])
     failed.append(_tested([sys.executable, "-m", "pytest", "-q", VERIFIES], CLIENT=str(client)))
     return int(any(failed))
+
+
+def _built(*patterns: str) -> list[str]:
+    """Return the paths of the wheels whose names match."""
+    return [str(wheel) for pattern in patterns for wheel in sorted((REPOSITORY / "dist").glob(pattern))]
 
 
 def _size_mb(venv: Path) -> float:

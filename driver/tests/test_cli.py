@@ -72,6 +72,18 @@ CASES = {
 FAILING = ("status", "doctor", "concept check")
 
 
+def test_help_lists_every_command_in_a_section_and_first_what_a_new_user_needs() -> None:
+    group, context = ALL["poolbench-driver"]
+    sections = re.split(r"^(\w[\w ]*):\n", group.get_help(context), flags=re.MULTILINE)[3:]
+    listed = {
+        title: re.findall(r"^  ([a-z-]+) ", text, re.MULTILINE)
+        for title, text in zip(*[iter(sections)] * 2, strict=True)
+    }
+    assert list(listed) == ["First steps", "Measure", "Results", "Ask a service", "Data", "Operate"]
+    assert listed["First steps"] == ["run", "view", "leaderboard", "steer", "status"]
+    assert sorted(name for names in listed.values() for name in names) == sorted(group.list_commands(context))
+
+
 def test_a_command_that_is_built_alone_is_that_of_the_whole() -> None:
     def options(command: Any) -> list[Any]:
         inner = getattr(command, "commands", {}).items()

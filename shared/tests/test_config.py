@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from poolbench.config import (
+    REAL_CORPUS,
+    asset_path,
     change_revision,
     contents,
     folder_revision,
@@ -114,3 +116,15 @@ def test_a_hash_that_was_not_written_to_its_end_is_made_again(
 def test_models_that_this_project_trains_and_ships_are_not_pretrained() -> None:
     models = ("demo", "planted", "smollm2-135m", "gemma-2-9b", "owner/name", "/models/mine")
     assert [is_pretrained(model) for model in models] == [False, False, True, True, True, True]
+
+
+def test_real_text_may_come_from_a_wheel_and_a_folder_of_the_user_goes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel, users = tmp_path / "poolbench_real_text" / REAL_CORPUS, tmp_path / "assets" / REAL_CORPUS
+    wheel.mkdir(parents=True)
+    users.mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert asset_path(REAL_CORPUS) == wheel and asset_path("demo_lm").is_dir()
+    monkeypatch.setenv("POOLBENCH_ASSETS", str(users.parent))
+    assert asset_path(REAL_CORPUS) == users

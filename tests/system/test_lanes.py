@@ -22,6 +22,8 @@ OF_THE_REPOSITORY = (
     "conftest.py",
     "pyproject.toml",
     "CHANGELOG.md",
+    "AGENTS.md",
+    "CONTRIBUTING.md",
     "LICENSE",
     ".gitignore",
     ".dockerignore",

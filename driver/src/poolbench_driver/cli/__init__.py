@@ -80,23 +80,33 @@ def options(
     """Take the options that stand before a command."""
 
 
-app.command(cls=run.RunCommand)(run.run)
-app.command(cls=sharing.LeaderboardCommand)(runs.leaderboard)
-for command in (
-    *(login.login, login.logout, runs.report, status.status, runs.watch, runs.cancel),
-    *(view.view, show.show, settings_file.init, runs.compare, runs.ranks, features.features, planning.plan_data),
-    *(adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score, steer.steer),
-    *(sharing.submit, sharing.verify, sharing.push, sharing.pull),
-    *(listing.ls, upkeep.model, upkeep.gc, upkeep.copy_store, upkeep.doctor),
-):
-    app.command()(command)
-app.command("open")(view.open_page)
-for group, name in (
-    *((corpus.app, "corpus"), (concept.app, "concept"), (importing.app, "import"), (export.app, "export")),
-    *((settings_file.app, "config"), (dead_letters.app, "dead-letters"), (stories.app, "stories")),
-    (vectors.app, "vectors"),
-):
-    app.add_typer(group, name=name, cls=help.Group)
+#: The commands as help lists them. Of those that suites add, each names its section itself.
+SECTIONS: dict[str, tuple[Any, ...]] = {
+    "First steps": (run.run, view.view, runs.leaderboard, steer.steer, status.status),
+    "Measure": (settings_file.init, runs.watch, runs.cancel, planning.plan_data),
+    "Results": (
+        *(view.open_page, show.show, runs.compare, runs.ranks, features.features, runs.report),
+        *(sharing.submit, sharing.verify, sharing.push, sharing.pull),
+    ),
+    "Ask a service": (adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score),
+    "Data": (listing.ls,),
+    "Operate": (login.login, login.logout, upkeep.doctor, upkeep.model, upkeep.gc, upkeep.copy_store),
+}
+GROUPS = {
+    "Measure": {"config": settings_file.app},
+    "Results": {"export": export.app},
+    "Ask a service": {"vectors": vectors.app},
+    "Data": {"concept": concept.app, "corpus": corpus.app, "import": importing.app, "stories": stories.app},
+    "Operate": {"dead-letters": dead_letters.app},
+}
+NAMES = {view.open_page: "open"}
+CLASSES = {run.run: run.RunCommand, runs.leaderboard: sharing.LeaderboardCommand}
+for section, commands in SECTIONS.items():
+    for command in commands:
+        app.command(NAMES.get(command), cls=CLASSES.get(command), rich_help_panel=section)(command)
+for section, groups in GROUPS.items():
+    for name, group in groups.items():
+        app.add_typer(group, name=name, cls=help.Group, rich_help_panel=section)
 complete_names(app)
 
 

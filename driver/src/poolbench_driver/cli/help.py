@@ -45,7 +45,13 @@ class Group(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands."""
-        summaries = [(name, cleandoc(self.commands[name].help or "")) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary.partition("\n\n")[0]) for name, summary in summaries])
+        """Write the list of commands, by section where they name one."""
+        names = self.list_commands(ctx)
+        width, sections = max(map(len, names)), dict[str, list[tuple[str, str]]]()
+        for name in names:
+            command = self.commands[name]
+            line = name.ljust(width), cleandoc(command.help or "").partition("\n\n")[0]
+            sections.setdefault(getattr(command, "rich_help_panel", None) or "Commands", []).append(line)
+        for section, summaries in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(summaries)

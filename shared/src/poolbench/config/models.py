@@ -1,5 +1,6 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
+import importlib.util
 import json
 import math
 import re
@@ -105,13 +106,22 @@ def assets_folder() -> Path:
     if not folder.is_dir():
         raise ConfigError(
             f"assets folder {folder} does not exist: the packages do not hold the shipped models, which are in the "
-            "repository; set POOLBENCH_ASSETS to the assets/ of a checkout"
+            "repository; set POOLBENCH_ASSETS to the assets/ of a checkout (passages and probing sets are also in the "
+            "wheel poolbench-real-text)"
         )
     return folder
 
 
 def asset_path(name: str) -> Path:
-    """Return the folder of one shipped asset, e.g. `demo_lm` or `annotator`."""
+    """Return the folder of one shipped asset, e.g. `demo_lm` or `annotator`.
+
+    Clients have passages and probing sets in the wheel `poolbench-real-text`; POOLBENCH_ASSETS goes before it. Raise
+    ConfigError without either, UnknownNameError for a name that they lack.
+    """
+    wheel = None if FolderSettings.load().assets else importlib.util.find_spec("poolbench_real_text")
+    for folder in (wheel and wheel.submodule_search_locations) or ():
+        if (path := Path(folder, name)).is_dir():
+            return path
     path = assets_folder() / name
     if not path.exists():
         asset_names = [entry.name for entry in assets_folder().iterdir() if entry.is_dir()]

@@ -93,7 +93,7 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
         from poolbench_driver.suites.humanoid import persona
 
         app = typer.Typer(rich_markup_mode=None)
-        app.add_typer(persona.app, name="persona")
+        app.add_typer(persona.app, name="persona", rich_help_panel="Data")
         return app
 
 

@@ -151,8 +151,8 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         from poolbench_driver.suites.poolbench.search.command import find
 
         app = typer.Typer(rich_markup_mode=None)
-        app.command()(reproduce)
-        app.command()(find)
+        app.command(rich_help_panel="Results")(reproduce)
+        app.command(rich_help_panel="Measure")(find)
         app.add_typer(commands.app, name="export")
         app.add_typer(commands.vectors, name="vectors")
         return app
