@@ -1,5 +1,7 @@
 """The page of a finished run of D1: its parts, and what a run of one concept does not show."""
 
+import json
+import os
 import re
 from dataclasses import replace
 from typing import Any
@@ -10,9 +12,9 @@ from driver.tests.page_reader import heads_of, part_of, rendered, tables_of, tex
 from driver.tests.run_folders import assembled
 
 from poolbench.contracts.results import result_table
-from poolbench_driver.pages.text import ending_of
+from poolbench_driver.pages.text import ending_of, json_of
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report import page_of
+from poolbench_driver.report import page_of, read_page, write_report
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,19 @@ def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> 
         assert "One concept is too few to tell strategies apart." in text
     assert markdown.count(why) == html.count(why) == 1
     assert ending_of(page).splitlines()[3].split()[:2] == ["strategy", "d1.auroc"]
+
+
+def test_a_page_is_read_as_it_was_written_and_made_again_where_a_table_is_newer_or_it_is_damaged(
+    finished: tuple[RunFolder, dict[str, pa.Table]],
+) -> None:
+    folder, _ = finished
+    view = write_report(folder).with_name("view.json")
+    made = view.read_text("utf-8")
+    assert json_of(read_page(folder)) == made
+    view.write_text(made.replace(folder.id, "read-from-the-file"), "utf-8")
+    assert "read-from-the-file" in json_of(read_page(folder))
+    os.utime(view, ns=(0, 0))
+    assert json_of(read_page(folder)) == made
+    for damaged in ("{", json.dumps(json.loads(made) | {"version": 2})):
+        view.write_text(damaged, "utf-8")
+        assert json_of(read_page(folder)) == made

@@ -13,13 +13,25 @@ from poolbench_driver.evidence import opened_by
 from poolbench_driver.pages.boards.power import neighbours, sentence
 from poolbench_driver.pages.html import Surroundings, html_of
 from poolbench_driver.pages.plain import plain_page
-from poolbench_driver.pages.text import json_of, markdown_of
+from poolbench_driver.pages.text import json_of, markdown_of, page_from
 from poolbench_driver.records import RunFolder
 
 
 def write_report(folder: RunFolder) -> Path:
     """Write the page of a run; return its path. Raise NotFoundError if the run has no results yet."""
     return write_page(folder, page_of(folder))
+
+
+def read_page(folder: RunFolder) -> Page:
+    """Return the page of a run as it was written; make it if that is absent, damaged or older than a table."""
+    view = folder.file("report") / "view.json"
+    try:
+        written_ns = view.stat().st_mtime_ns
+        if all(table.stat().st_mtime_ns <= written_ns for table in folder.path.glob("*.parquet")):
+            return page_from(view.read_bytes())
+    except (OSError, ValueError):
+        pass
+    return page_of(folder)
 
 
 def page_of(folder: RunFolder) -> Page:
@@ -58,7 +70,7 @@ def write_page(folder: RunFolder, page: Page) -> Path:
 
 def leaderboard_markdown(folder: RunFolder) -> str:
     """Return the page of a run as Markdown."""
-    return markdown_of(page_of(folder))
+    return markdown_of(read_page(folder))
 
 
 def _facts_of(folder: RunFolder) -> Facts:

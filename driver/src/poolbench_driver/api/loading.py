@@ -82,13 +82,13 @@ class Run(RunFolder):
     @property
     def page(self) -> Page:
         """Return the report of the run as data: answer, board, pictures and parts."""
-        from poolbench_driver.report import page_of
+        from poolbench_driver.report import read_page
 
         self.table("results")
         written_ns = self.file("results.parquet").stat().st_mtime_ns
         if self._page is None or self._page[0] != written_ns:
             with waiting(f"reading what run {self.id} says"):
-                self._page = written_ns, page_of(self)
+                self._page = written_ns, read_page(self)
         return self._page[1]
 
     @property

@@ -36,7 +36,7 @@ from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import RunFolder
-from poolbench_driver.report import page_of
+from poolbench_driver.report import read_page
 
 #: Makes the page of a request.
 View = Callable[[Request], Page]
@@ -168,8 +168,8 @@ def _run_page(folder: RunFolder) -> Page:
 
 @lru_cache(maxsize=16)
 def _page_at(path: Path, run_id: str, changed_ns: int) -> Page:
-    """Return the page of a run, which is made once."""
-    return page_of(RunFolder(path, run_id))
+    """Return the page of a run, which is read once."""
+    return read_page(RunFolder(path, run_id))
 
 
 def _parts_page(folder: RunFolder, parts: Sequence[Part]) -> Page:

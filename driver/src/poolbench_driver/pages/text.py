@@ -123,6 +123,11 @@ def json_of(page: Page) -> str:
     return TypeAdapter(Page).dump_json(page, indent=1).decode()
 
 
+def page_from(content: bytes) -> Page:
+    """Return the page of its JSON. Raise ValueError for what is no page of this version."""
+    return TypeAdapter(Page).validate_json(content)
+
+
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a page."""
     return TypeAdapter(Page).json_schema(mode="serialization")
