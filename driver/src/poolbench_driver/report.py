@@ -23,7 +23,7 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def read_page(folder: RunFolder) -> Page:
-    """Return the page of a run as it was written; make it if that is absent, damaged or older than a table."""
+    """Return the page of a run from its file; make it again if the file is absent, damaged or older than a table."""
     view = folder.file("report") / "view.json"
     try:
         written_ns = view.stat().st_mtime_ns

@@ -124,7 +124,7 @@ def json_of(page: Page) -> str:
 
 
 def page_from(content: bytes) -> Page:
-    """Return the page of its JSON. Raise ValueError for what is no page of this version."""
+    """Return the page of its JSON. Raise ValueError if it is not a page of this version."""
     return TypeAdapter(Page).validate_json(content)
 
 
