@@ -84,18 +84,19 @@ def _keep_deployed(http: str) -> NoReturn:
     from ray.exceptions import RayError
 
     seen: dict[str, str] = {}
+    deploy_at = 0.0
     while True:
-        missing: list[str] = []
         try:
             states = apps.states()
             _print_changes(states, seen)
             missing = [app.name for app in states if app.state in ("absent", "DEPLOY_FAILED")]
-            if missing:
+            # Failed services are retried less often than they are polled.
+            if missing and time.monotonic() >= deploy_at:
+                deploy_at = time.monotonic() + _RETRY_S
                 apps.deploy(http, missing)
         except RayError as error:  # Serve's controller starts again, on a head that came back
             print(f"Serve does not answer: {error}", file=sys.stderr)
-        # Retry failed services less often than they are polled.
-        time.sleep(_RETRY_S if missing else _CHECK_S)
+        time.sleep(_CHECK_S)
 
 
 def _print_changes(states: Iterable[apps.AppState], seen: dict[str, str]) -> None:
