@@ -94,10 +94,12 @@ class Cluster:
 
 
 def state_folder() -> Path:
-    """Return POOLBENCH_STATE, else `.poolbench` of the repository; created for its owner only."""
+    """Return POOLBENCH_STATE, else `.poolbench` of the repository; made, or closed, for its owner only."""
     state = PlaceSettings.load().state
     folder = state.expanduser().resolve() if state else REPOSITORY / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_uid == os.getuid():
+        folder.chmod(0o700)  # another program may have made it for everybody to read
     return folder
 
 

@@ -41,6 +41,12 @@ def test_tokens_and_record_are_for_their_owner_only(cluster: state.Cluster, tmp_
     assert state.load(tmp_path) == cluster
 
 
+def test_a_folder_that_others_could_read_is_closed(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "open"))
+    assert state.state_folder().stat().st_mode & 0o777 == 0o700
+
+
 def test_a_later_start_keeps_the_tokens(cluster: state.Cluster, tmp_path: Path) -> None:
     before = Path(cluster.token_file).read_text()
     assert Path(state.new_cluster(tmp_path).token_file).read_text() == before
