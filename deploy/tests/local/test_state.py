@@ -41,7 +41,9 @@ def test_tokens_and_record_are_for_their_owner_only(cluster: state.Cluster, tmp_
     assert state.load(tmp_path) == cluster
 
 
-def test_a_folder_that_others_could_read_is_closed(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_others_could_read_is_closed(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "open"))
     assert state.state_folder().stat().st_mode & 0o777 == 0o700
