@@ -8,14 +8,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from recipes.probing.page import PAGE, page, picture
-from recipes.real_text.steps import measure
+from recipes.probing.shares import shares
+from recipes.results import RESULTS, Report, measure, write_page
 
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
 from poolbench_driver.records import RunFolder
+from poolbench_driver.suites.holmes.report import joined
 
 MODELS = ("smollm2-135m", "demo")
 #: Strategies whose vectors differ on texts; several of the others are variants of these.
@@ -26,6 +27,15 @@ LAYERS = "embedding,.5,final"
 #: What is probed in whole and in a share, to see whether the order of the entrants stays.
 FLASH_SETS = "zorro-*,ewt-tense,ewt-passive,ewt-sentence-length,ewt-bigram-shift,ewt-subject-number"
 FLASH_STRATEGIES = "A1_mean,A2_max,P1_last_token,W2_last_k"
+FLASH_EVAL = 60
+#: Lines of the board that the page has.
+SHOWN = 20
+COMMAND = ".venv/bin/python -m recipes.probing"
+INTRODUCTION = (
+    "What a pretrained decoder, the demo model and an encoder carry of language, by pooling and layer, on the probing "
+    "sets of real text that ship. Entrants with `random_weights` have the weights of no training: they must come last. "
+    "[The suite](../suites/holmes.md) defines every figure."
+)
 
 
 def main() -> int:
@@ -53,19 +63,29 @@ def main() -> int:
     share = ["--flash", options.flash]
     smaller: tuple[list[str], ...] = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
     compared = [probed("demo", *whole, *options_of_share) for options_of_share in smaller]
-    # A page is read elsewhere than where the package lies that the encoder comes from.
-    options.page.write_text(page(runs, compared).replace(str(encoder), "minilm"), "utf-8")
-    options.page.with_suffix(".svg").write_text(picture(runs[0]), "utf-8")
-    print(f"page: {options.page}")
+    option = f" --flash-eval {options.flash_eval}" if options.flash_eval != FLASH_EVAL else ""
+    report = Report(
+        "Entrants of three models",
+        f"Of train a share of {options.flash} of the groups is probed, of dev and test at most {options.flash_eval} "
+        "instances each.",
+        joined([run.finished() for run in runs]),
+        without=("opened", "sets"),
+        most=SHOWN,
+    )
+    parts = [report, shares(compared)]
+    write_page(options.page, "Linguistic probing on real sets", INTRODUCTION, COMMAND + option, parts)
+    for file in (options.page, options.page.with_suffix(".svg")):
+        # A page is read elsewhere than where the package lies that the encoder comes from.
+        file.write_text(file.read_text("utf-8").replace(str(encoder), "minilm"), "utf-8")
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m recipes.probing", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("runs-probing"), help="folder of the runs")
-    parser.add_argument("--page", type=Path, default=PAGE, help="page to write")
+    parser.add_argument("--page", type=Path, default=RESULTS / "holmes.md", help="page to write")
     parser.add_argument("--flash", default="1/32", help="share of the training groups")
-    parser.add_argument("--flash-eval", type=int, default=60, help="most instances of dev and of test")
+    parser.add_argument("--flash-eval", type=int, default=FLASH_EVAL, help="most instances of dev and of test")
     parser.add_argument("--strategies", default=STRATEGIES, help="pooling strategies, with commas")
     parser.add_argument("--sets", help="probing sets, with commas; all by default")
     parser.add_argument("--flash-sets", default=FLASH_SETS, help="sets that are probed in whole too")

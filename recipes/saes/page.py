@@ -1,66 +1,60 @@
-"""`python -m recipes.saes.page RUN...`: write docs/results/ce-bench.md from runs of the pretrained autoencoders."""
+"""`python -m recipes.saes.page`: train autoencoders of smollm2-135m, measure them, and write docs/results/ce-bench.md.
 
+It needs the model that `make model` fetches, and a cluster that runs. The same command again goes on where the last
+one stopped.
+"""
+
+import argparse
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from recipes.results import RESULTS, Report, measure, write_page
 from recipes.saes.plans import PRETRAINED
 
-from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.pages.text import markdown_of, paragraph
-from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.report import read_page
 
-_SOURCES = {
-    True: ("Planted stories", "The stories of `--stories planted`."),
-    False: ("Pairs of real passages", "The corpus of `python -m recipes.passages all`."),
+MODEL = "smollm2-135m"
+STORIES = {
+    "real": ("Pairs of real passages", "Pairs of passages of the corpus that ships."),
+    "planted": ("Planted stories", "Stories that a grammar writes: a diagnostic, never ranked with real text."),
 }
-#: Parts of a run's page that `poolbench-driver leaderboard` prints.
-_LEFT_OUT = ("published", "size", "subject", "subjects", "features")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "ce-bench.md"
+#: Parts of the reports that the page leaves out: tables with a line for each subject, pair or feature.
+LEFT_OUT = ("published", "size", "subject", "subjects", "features")
+COMMAND = ".venv/bin/python -m recipes.saes.page"
 
 
-def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
-    """Yield the lines of the page, a section per run."""
-    first = folders[0].read_table("results").slice(0, 1).to_pylist()[0]
+def main() -> int:
+    """Train what is missing, run, and write the page; return the exit code of a training that failed."""
+    options = _arguments()
+    folder = options.output / "autoencoders"
+    if not (folder / "quality.json").exists():  # it is written last
+        training = [sys.executable, "-m", "recipes.saes", "--model", MODEL, "--output", str(folder)]
+        if code := subprocess.run([*training, "--dtype", options.dtype], check=False).returncode:
+            return code
+    settings = ["--suite", "ce-bench", "--model", MODEL, "--saes", str(folder)]
+    reports = [
+        Report(heading, note, read_page(measure(options.output / "runs", *settings, "--stories", stories)), LEFT_OUT)
+        for stories, (heading, note) in STORIES.items()
+    ]
     plan = PRETRAINED
-    yield "# Sparse autoencoders of SmolLM2-135M\n"
-    yield "<!-- written by recipes/saes/page.py -->\n"
-    yield paragraph(
-        f"Autoencoders of `{first['model']}` ({first['model_revision']}), {' and '.join(plan.architectures)} with "
-        f"{' and '.join(f'{width:,}' for width in plan.widths)} features, at the output of block {first['layer']}. "
-        f"`python -m recipes.saes --model smollm2-135m --dtype bfloat16` trained them on {plan.num_tokens:,} tokens of "
-        f"the corpus that ships, for {plan.l0} features per token. Measured by `poolbench-driver run --suite "
-        "ce-bench --model smollm2-135m --saes FOLDER` on each set of stories; [the suite](../suites/ce-bench.md) "
-        "defines every figure, and `leaderboard` prints those of each subject."
+    introduction = (
+        f"Autoencoders of `{MODEL}`, {' and '.join(plan.architectures)} with "
+        f"{' and '.join(f'{width:,}' for width in plan.widths)} features, at the output of the block of half depth, "
+        f"trained on {plan.num_tokens:,} tokens of the corpus that ships for {plan.l0} features per token. "
+        "[The suite](../suites/ce-bench.md) defines every figure, and `leaderboard` prints those of each subject."
     )
-    for folder in folders:
-        config = folder.config()
-        page = SUITES.get("ce-bench").report(folder.tables, config)
-        assert page is not None
-        assert isinstance(config, CeBenchConfig)
-        name, source = _SOURCES[config.stories == "planted"]
-        pairs = "all" if config.num_pairs is None else f"at most {config.num_pairs}"
-        yield f"\n## {name}\n"
-        intro = f"{source} Of each subject {pairs} pairs are read."
-        yield paragraph(f"{intro} Configuration {config.config_hash()}, code {first['code_version']}.") + "\n"
-        page = replace(page, parts=[part for part in page.parts if part.anchor not in _LEFT_OUT])
-        for line in markdown_of(page).splitlines():
-            if line.startswith("#"):
-                yield f"#{line}"  # one level below the heading of the stories
-            elif line and not line.startswith("|"):
-                yield paragraph(line, "  " if line.startswith("- ") else "")
-            else:
-                yield line
-    yield ""
+    write_page(options.page, "Sparse autoencoders of SmolLM2-135M", introduction, COMMAND, reports)
+    return 0
 
 
-def main(runs: Sequence[str]) -> None:
-    """Write the page."""
-    PAGE.write_text("\n".join(lines_of([RunFolder.find(Path("runs"), run) for run in runs])), "utf-8")
-    print(PAGE)
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m recipes.saes.page", description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=Path("runs-saes"), help="folder of autoencoders and runs")
+    parser.add_argument("--page", type=Path, default=RESULTS / "ce-bench.md", help="page to write")
+    parser.add_argument("--dtype", default="float32", help="of the products in training: float32, or bfloat16")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from recipes.real_text.pairs import ask_harness, read_pairs
+from recipes.steered_evaluation.pairs import ask_harness, read_pairs
 
 from poolbench.config import resolve_model
 from poolbench.settings import ClusterSettings

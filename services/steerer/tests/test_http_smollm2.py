@@ -9,7 +9,7 @@ import numpy as np
 import openai
 import pytest
 import torch
-from recipes.real_text.pairs import answers_in, ask_harness, judge_pairs, run_harness
+from recipes.steered_evaluation.pairs import answers_in, ask_harness, judge_pairs, run_harness
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.settings import SteererSettings

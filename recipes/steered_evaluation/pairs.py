@@ -1,4 +1,4 @@
-"""Minimal pairs of BLiMP behind the OpenAI API: through lm-evaluation-harness, and under steering.
+"""Minimal pairs of BLiMP behind the OpenAI API, through lm-evaluation-harness.
 
 Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020: a model that prefers the
 grammatical sentence of a pair gives it the higher probability.
@@ -8,30 +8,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from poolbench_driver.cluster.services import Services
 from poolbench_driver.suites.poolbench.search.damage import Pair, blimp_pairs
 
 TASK = "blimp_pairs"
 #: Pairs of each paradigm, and sentences of one request.
 PER_PARADIGM, BATCH = 10, 64
-STRENGTHS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Minimal pairs under one strength: share of them judged right, and perplexity per token of the good sentences."""
-
-    strength: float
-    accuracy: float
-    perplexity: float
 
 
 def read_pairs(per_paradigm: int = PER_PARADIGM) -> list[Pair]:
@@ -115,23 +103,3 @@ def answers_in(folder: Path) -> list[Any]:
 
 def _newest(folder: Path, pattern: str) -> str:
     return max(folder.rglob(pattern), key=lambda path: path.stat().st_mtime).read_text("utf-8")
-
-
-def judge(services: Services, pairs: Sequence[Pair], model: str, direction: np.ndarray, layer: int) -> Iterator[Judged]:
-    """Yield what the pairs are worth by strength, in residual norms, when every position is steered.
-
-    Args:
-        direction: Unit vector [D].
-    """
-    sentences = [sentence for pair in pairs for sentence in pair]
-    for strength in STRENGTHS:
-        edit = {"vector": direction.astype(np.float64).tolist(), "layer": layer, "strength": strength}
-        steering = {"edits": [edit], "positions": "all"} if strength else None
-        body: dict[str, Any] = {"model": model, "max_tokens": 0, "echo": True, "logprobs": 0, "steering": steering}
-        logprobs: list[np.ndarray] = []
-        for start in range(0, len(sentences), BATCH):
-            answer = services.post("steerer", "v1/completions", body | {"prompt": sentences[start : start + BATCH]})
-            logprobs += [np.array(choice["logprobs"]["token_logprobs"][1:]) for choice in answer["choices"]]
-        good, bad = logprobs[::2], logprobs[1::2]
-        right = [first.sum() > second.sum() for first, second in zip(good, bad, strict=True)]
-        yield Judged(strength, float(np.mean(right)), float(np.exp(-np.concatenate(good).mean())))

@@ -1,4 +1,4 @@
-"""The page of data requirements, from comparisons that were made by hand."""
+"""Claims about data requirements, from comparisons that were made by hand."""
 
 import csv
 from pathlib import Path
@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 from recipes.data_requirements.__main__ import LAYER, MODEL, second_sides
+from recipes.data_requirements.claims import MLP, PUBLISHED, SCRAMBLED, STATIC, claims_of, claims_table, published_of
 from recipes.data_requirements.lengths import LENGTHS
 from recipes.data_requirements.models import SHARES
-from recipes.data_requirements.page import MLP, PUBLISHED, SCRAMBLED, STATIC, claims_of, page, picture, published_of
 
 from poolbench.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements.config import Configuration, display_name
 from poolbench_driver.suites.data_requirements.metrics import DIFFERENCE, POWER, RECOMMENDED
 from poolbench_driver.suites.data_requirements.metrics import PUBLISHED as BOUND
 from poolbench_driver.suites.data_requirements.report import Comparison
-
-LOSSES = {
-    name: {"steps": 200, "before": {"clean": 3.0, "scrambled": 6.5}, "after": {"clean": 3.1, "scrambled": 5.25}}
-    for name in ("clean", "scrambled-25", "scrambled-100")
-}
 
 
 def comparison(of_set: str, second: str, powers: list[float], recommended: float | None = 600.0) -> Comparison:
@@ -70,20 +65,9 @@ def test_claims_that_the_figures_contradict_do_not_hold() -> None:
     assert holds == [False, False, False, True]  # without the static words and the MLP
 
 
-def test_the_page_has_claims_sizes_noise_and_losses() -> None:
-    text = page(COMPARED, NOISY, LOSSES, "Head.")
-    assert "6 hold here" in " ".join(text.split())
-    bigram = next(line for line in text.splitlines() if line.startswith(f"| ewt-bigram-shift | {SCRAMBLED}"))
-    assert bigram.split(" | ")[3:] == ["0.99 (400)", "200", "600", "40,000", "-0.149", "256", "17,331 |"]
-    tense = next(line for line in text.splitlines() if line.startswith(f"| ewt-tense | {SCRAMBLED}"))
-    assert "| none | collapsed |" in tense
-    assert (
-        "by rising noise, -0.050, -0.050." in " ".join(text.split())
-        and "| clean | 200 | 3.000 | 3.100 | 6.500 | 5.250 |" in text
-    )
-    assert max(map(len, (line for line in text.splitlines() if not line.startswith("|")))) <= 100
-    drawn = picture(NOISY)
-    assert drawn.startswith("<svg") and "var(--" not in drawn
+def test_the_table_counts_the_claims_that_hold() -> None:
+    text = claims_table(list(claims_of(COMPARED, NOISY)))
+    assert "6 hold here" in " ".join(text.split()) and text.count("| yes |") == 6
 
 
 def test_the_runs_have_the_sides_that_claims_are_about() -> None:
