@@ -89,7 +89,7 @@ def test_a_plan_has_the_settings_of_its_suite(jobs: list[Job], monkeypatch: pyte
     suite = SUITES.get("poolbench")
     monkeypatch.setattr(type(suite), "resolve", lambda *_: job.plan.scope)
     monkeypatch.setattr(type(suite), "plan", lambda *_: stray)
-    with pytest.raises(TypeError, match="a plan of poolbench needs ConceptsConfig and has RunConfig"):
+    with pytest.raises(TypeError, match="a plan of poolbench needs PoolBenchConfig and has RunConfig"):
         prepare(job.config, job.session)
 
 

@@ -101,7 +101,7 @@ def help_rows(
         shown: Options of `run` for settings of suites, with the type that help shows.
         others: Other options of `run`. Help of every suite has them anyway.
     """
-    of, started = suite.config, suite.preset(PRESET, {})
+    of, started = suite.config, suite.config.preset(PRESET, {})
     schema = of.model_json_schema()
     names = dict.fromkeys((*(name for name in get_annotations(of) if name in of.model_fields), *of.model_fields))
     of_sections = list[tuple[str, str]]()

@@ -44,7 +44,8 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
         if assignment.path not in paths:
             raise UnknownNameError(f"setting of {suite.id}", assignment.path, paths)
     merged = started_from(suite, settings)
-    way = suite.way(settings.get("protocol", merged.get("protocol", "corrected")))
+    is_published = settings.get("protocol", merged.get("protocol")) == "published"
+    way = suite.config.published if is_published else {}
     sections = _sections(suite.config)
     for field, value in (pair for layer in [way, *layers] for pair in layer.items()):
         below = merged.get(field)
@@ -71,9 +72,9 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
 def started_from(suite: Suite[Any, Any, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a run starts from: those of its preset, and real text for a pretrained model."""
     name = given.get("preset")
-    settings = suite.preset(_known(name), given) if name else {}
+    settings = suite.config.preset(_known(name), given) if name else {}
     if _is_pretrained({**settings, **given}) and not (_names_corpus(given) or _names_corpus(settings)):
-        settings |= suite.real_text(given)
+        settings |= suite.config.real_text(given)
     return settings
 
 

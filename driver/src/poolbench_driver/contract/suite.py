@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from poolbench.errors import ConfigError
-from poolbench_driver.config import REAL_TEXT, RunConfig, names_planted
+from poolbench_driver.config import RunConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,22 +187,6 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
     text_tables: tuple[str, ...] = ()  # tables with examples of the texts that it measures; its page shows them too
-
-    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a named preset; `given` is what file and command line say."""
-        return {"budget": self.config.amounts(name)}
-
-    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the settings by which a pretrained model reads real text, where `given` names no corpus.
-
-        They are the corpus that ships, if `given` names concepts or probing sets, and none of these is planted.
-        """
-        has_source = "corpus" in self.config.model_fields and (given.get("concepts") or given.get("sets"))
-        return REAL_TEXT if has_source and not names_planted(given.get("sets", ())) else {}
-
-    def way(self, protocol: str) -> Mapping[str, Any]:
-        """Return the settings of a protocol: how the reference reads and steers, for `published`."""
-        return {}
 
     def check(self, config: Config) -> None:
         """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""

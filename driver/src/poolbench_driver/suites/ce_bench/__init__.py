@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Description, FinishedRun, Recorded, Suite, Tables, Units
-from poolbench_driver.suites.ce_bench.config import REAL_STORIES, CeBenchConfig
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
@@ -35,10 +35,6 @@ class CeBench(Suite[CeBenchConfig, "CeBenchScope", "CeBenchPlan"]):
     metrics = METRICS
     board = BOARD
     text_tables = ("stories",)
-
-    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return some pairs of passages that ship as stories, and what concepts and sets are read from."""
-        return {**super().real_text(given), **({} if "stories" in given else REAL_STORIES)}
 
     def check(self, config: CeBenchConfig) -> None:
         """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from poolbench_driver.config import REAL_TEXT, names_planted
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Answers, Description, Suite, Tables
-from poolbench_driver.suites.data_requirements.config import REAL_SETS, DataRequirementsConfig
+from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
@@ -33,16 +32,6 @@ class DataRequirements(Suite[DataRequirementsConfig, "Scope", "DataPlan"]):
     config = DataRequirementsConfig
     metrics = METRICS
     board = BOARD
-
-    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the amounts of a preset: its name; seeds, folds and sizes are settings of their own."""
-        return {"budget": {"name": name}}
-
-    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return three sets of a treebank, or the source of those that `given` names; of planted sets nothing."""
-        if names_planted(sets := given.get("sets", REAL_SETS)):
-            return {}
-        return {"sets": sets, **REAL_TEXT}
 
     def check(self, config: DataRequirementsConfig) -> None:
         """Raise UnknownNameError, ConfigError or InputError for sets, strategies or files that are not there."""

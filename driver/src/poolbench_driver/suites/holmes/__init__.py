@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poolbench_driver.config import REAL_TEXT, names_planted
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Answers, Description, FinishedRun, Recorded, Suite, Tables
-from poolbench_driver.suites.holmes.config import COMPARED, FLASH, HolmesConfig
+from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
@@ -37,20 +36,6 @@ class Holmes(Suite[HolmesConfig, "HolmesScope", "HolmesPlan"]):
     metrics = METRICS
     board = BOARD
     text_tables = ("examples",)
-
-    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the amounts of a preset. The demo compares entrants, to have a board."""
-        return super().preset(name, given) | (COMPARED if name == "demo" else {})
-
-    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the sets that ship, with the budget of FlashHolmes and a board; of planted sets nothing."""
-        if names_planted(given.get("sets", ())):
-            return {}
-        return {**REAL_TEXT, **COMPARED, **({} if "flash" in given else FLASH)}
-
-    def way(self, protocol: str) -> Mapping[str, Any]:
-        """Return how the reference pools, for protocol `published`: over all positions of a text."""
-        return {"strategies": ["A11_mean_all"]} if protocol == "published" else {}
 
     def check(self, config: HolmesConfig) -> None:
         """Raise UnknownNameError, CorpusError or InputError for sets, strategies and files that are not there."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from poolbench_driver.config import REAL_TEXT, ConceptsConfig
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Answers, Description, Suite, Tables
+from poolbench_driver.suites.poolbench.config import PoolBenchConfig
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
-from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,21 +37,9 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
     dataset = "2023mc21517-arch/poolbench"
     revision = "283209c2e53c0395217b2cbcbec2c1fd6d4c7f8a"
     licence = "MIT"
-    config = ConceptsConfig
+    config = PoolBenchConfig
     metrics = METRICS
     board = BOARD
-
-    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a named preset."""
-        return preset_settings(name, given)
-
-    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the corpus that ships."""
-        return REAL_TEXT
-
-    def way(self, protocol: str) -> Mapping[str, Any]:
-        """Return how the reference reads and steers, for protocol `published`."""
-        return PUBLISHED if protocol == "published" else {}
 
     def check(self, config: ConceptsConfig) -> None:
         """Raise UnknownNameError or ConfigError for strategies and concepts that are not there."""
