@@ -37,7 +37,7 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
     )
     for folder in folders:
         config = folder.config()
-        page = SUITES.get("ce-bench").report(folder.tables, config)
+        page = SUITES.get("ce-bench").load().report(folder.tables, config)
         assert page is not None
         assert isinstance(config, CeBenchConfig)
         name, source = _SOURCES[config.stories == "planted"]

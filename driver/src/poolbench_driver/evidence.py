@@ -47,7 +47,7 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
     if not plan.config.evidence:
         folder.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
         return []
-    evidence, ids_by_group = SUITES.get(plan.config.suite).evidence(), defaultdict[TextGroup, set[str]](set)
+    evidence, ids_by_group = SUITES.get(plan.config.suite).load().evidence(), defaultdict[TextGroup, set[str]](set)
     for group, text_id in evidence.shown_texts(tables, plan.config.evidence):
         ids_by_group[group].add(text_id)
     rows = list(evidence.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
@@ -60,7 +60,7 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
 
 def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
     """Return a reader of the texts of a run's plan, for cells whose texts are not in its folder."""
-    evidence, source = SUITES.get(plan.config.suite).evidence(), RowSource(artifacts, {}, {})
+    evidence, source = SUITES.get(plan.config.suite).load().evidence(), RowSource(artifacts, {}, {})
 
     def read(group: TextGroup, ids: Collection[str]) -> list[Row]:
         return list(evidence.texts(plan, source, {group: ids}))
@@ -80,7 +80,8 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
     """
     cell = _cell(folder, cell_id, read_store)
     suite = SUITES.get(cell.config.suite)
-    return [_figure(cell.row, suite.board), *_tests(folder, cell.row, suite.board), *suite.evidence().parts(cell)]
+    parts = suite.load().evidence().parts(cell)
+    return [_figure(cell.row, suite.board), *_tests(folder, cell.row, suite.board), *parts]
 
 
 def _cell(folder: RunFolder, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
@@ -129,7 +130,7 @@ def tokens_of(
     layers = {EMBEDDING_INDEX: EMBEDDING} | ({} if model is None else {model.num_blocks: FINAL})
     reading = config.model_dump(include={"model", "include_bos", "add_bos", "sinks", "sink_ratio"})
     reading |= {"layer": layers.get(row["layer"], row["layer"])} | ({} if model is None else model.params)
-    if (of_features := SUITES.get(config.suite).evidence().features(cell, text_id)) is not None:
+    if (of_features := SUITES.get(config.suite).load().evidence().features(cell, text_id)) is not None:
         further = {"autoencoder": of_features.autoencoder, "features": list(of_features.features)}
         body = {**reading, **further, "texts": list(of_features.texts.values())}
         return list(feature_parts(of_features, services.post("extractor", "explain", body)["texts"]))

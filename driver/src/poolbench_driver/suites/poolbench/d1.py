@@ -15,8 +15,8 @@ from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
+from poolbench_driver.contract.abilities import AT_LAYER, Answers
 from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
-from poolbench_driver.contract.suite import AT_LAYER, Answers
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
