@@ -101,7 +101,7 @@ def help_rows(suite: SuiteCard, shown: Mapping[str, str], others: Container[str]
     """
     of, started = suite.config, suite.config.preset(PRESET, {})
     schema = of.model_json_schema()
-    names = dict.fromkeys((*(name for name in get_annotations(of) if name in of.model_fields), *of.model_fields))
+    names = dict.fromkeys((*_added_by(of), *of.model_fields))
     of_sections = list[tuple[str, str]]()
     for name in names:
         field, described = of.model_fields[name], schema["properties"][name]
@@ -125,6 +125,14 @@ def help_rows(suite: SuiteCard, shown: Mapping[str, str], others: Container[str]
         else:
             yield shown.get(option, f"{option} <{_type(described)}>"), _text(described, value)
     yield from of_sections
+
+
+def _added_by(of: type[RunConfig]) -> list[str]:
+    """Return the settings that a class adds to those of its bases, or else those that its nearest base adds."""
+    for one in of.__mro__:
+        if names := [name for name in get_annotations(one) if name in of.model_fields]:
+            return names
+    return []
 
 
 def _text(schema: dict[str, Any], default: Any) -> str:

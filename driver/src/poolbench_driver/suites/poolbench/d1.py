@@ -20,6 +20,7 @@ from poolbench_driver.contract.source import RowSource, measured, opaque, strate
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
+from poolbench_driver.suites.poolbench.metrics import ON_TEST
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: AUROC from which a strategy counts as at the ceiling.
@@ -85,17 +86,17 @@ def d1_rows(plan: PoolBenchPlan, source: RowSource) -> Iterator[Row]:
     for name, probes in plan.probes.concepts.items():
         for spec, layer in product(plan.scope.strategies, plan.scope.layers):
             key = probes.measures[Cell(spec.id, layer)]
-            rows += measured("d1.auroc", key, identity_of(name, spec.id, layer), source)
+            rows += measured("d1.auroc", key, identity_of(name, spec.id, layer), source, ON_TEST)
     for name, probes in plan.probes.concepts.items():
         for strategy, key in probes.nested.items():
-            rows += measured("d1.auroc_nested", key, identity_of(name, strategy, None), source)
+            rows += measured("d1.auroc_nested", key, identity_of(name, strategy, None), source, ON_TEST)
     return chain(rows, concept_check_rows(rows))
 
 
 def published_d1_rows(probes: ConceptProbes, source: RowSource) -> Iterator[Row]:
     """Yield D1 of a concept by the reference's own definition."""
     for (strategy, layer), key in probes.published.items():
-        yield from measured("d1.auroc", key, identity_of(probes.concept.id, strategy, layer), source)
+        yield from measured("d1.auroc", key, identity_of(probes.concept.id, strategy, layer), source, ON_TEST)
 
 
 def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
