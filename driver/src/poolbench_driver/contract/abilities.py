@@ -1,6 +1,6 @@
-"""Rare abilities of a suite, and what they return.
+"""Further abilities of a suite, and what they return.
 
-A suite that has the methods of a protocol has the ability; the frame asks with `isinstance`.
+A suite that has what a protocol names has the ability; the frame asks with `isinstance`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.suite import FinishedRun
     from poolbench_driver.contract.verification import Check, Say
@@ -87,6 +88,13 @@ class HasUnits(Protocol):
 
     def units(self, tables: Mapping[str, pa.Table]) -> Units:
         """Return the units with their values, for the power of comparisons."""
+
+
+@runtime_checkable
+class ShowsEvidence(Protocol):
+    """A suite that says what stands behind a cell of a run's results."""
+
+    evidence: Evidence
 
 
 @runtime_checkable

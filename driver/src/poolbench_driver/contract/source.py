@@ -132,20 +132,28 @@ def missing(metric: str, failure: Failure) -> Row:
     return Measure.failed(metric, failure.error).to_row()
 
 
-def measured(metric: str, key: str, identity: Row, source: RowSource, on_test: Collection[str] = ()) -> Iterable[Row]:
+def measured(
+    metric: str,
+    key: str,
+    identity: Row,
+    source: RowSource,
+    *,
+    split: str | None,
+    on_test: Collection[str] = (),
+) -> Iterable[Row]:
     """Yield the measures of one cell, or a null `metric` where it failed.
 
     Args:
-        on_test: Metrics whose figures are of the test split. All others are of train.
+        split: Split that the figures are of; None if they are of no single one. A null has that of `identity`.
+        on_test: Metrics whose figures are of the test split instead.
     """
     table = source.table(key)
     if isinstance(table, Failure):
-        yield {**identity, **missing(metric, table)}
+        yield {**missing(metric, table), **identity}
         return
     timings = source.timings(key)
     for measure in table.to_pylist():
-        split = "test" if measure["metric"] in on_test else "train"
-        yield {**identity, **timings, **measure, "split": split}
+        yield {**timings, **measure, **identity, "split": "test" if measure["metric"] in on_test else split}
 
 
 def opaque(passages_key: str, passage_id: str) -> str:

@@ -1,4 +1,4 @@
-"""What a suite is: the contract between one benchmark and the frame that runs it, and what a run needs."""
+"""What a suite is: the contract between one benchmark and the frame that runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
     from poolbench_driver.models import ModelInfo
@@ -104,12 +103,17 @@ class Description:
     fields: Mapping[str, Any] = field(default_factory=dict)  # the same for JSON
     texts: Mapping[str, int] = field(default_factory=dict)  # numbers of texts that it generates, by what they are for
 
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Description:
+        """Return how many there are of each thing; `_` in a name of JSON stands for a space."""
+        return cls([", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())], numbers)
+
 
 class Suite(ABC, Generic[Config, Scope, Planned]):
     """What a benchmark asks of a model, as tasks of the services, and how the answers are read.
 
-    The frame does the rest: it sends the tasks, resumes, ranks the entrants, and writes tables, page and record. What
-    few suites do beside it are the protocols of `contract.abilities`.
+    The frame does the rest: it sends the tasks, resumes, ranks the entrants, and writes tables, page and record.
+    Further abilities of a suite are the protocols of `contract.abilities`.
     """
 
     def check(self, config: Config) -> None:
@@ -146,12 +150,6 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
             NotFoundError: The run has no results yet.
         """
         return None
-
-    def evidence(self) -> Evidence:
-        """Return what stands behind a cell of a run's results."""
-        from poolbench_driver.contract.evidence import Evidence
-
-        return Evidence()
 
 
 @dataclass(frozen=True, kw_only=True)

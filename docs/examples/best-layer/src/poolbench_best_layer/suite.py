@@ -59,6 +59,7 @@ class BestLayer(Suite[Settings, LayersScope, LayersPlan]):
         for concept, probes in plan.probes.concepts.items():
             for layer in plan.scope.layers:
                 identity = {"concept": concept, "strategy": strategy.id, "strategy_version": strategy.version}
-                for row in measured("d1.auroc", probes.measures[Cell(strategy.id, layer)], identity, source):
+                key = probes.measures[Cell(strategy.id, layer)]
+                for row in measured("d1.auroc", key, identity, source, split="train"):
                     if row["metric"] == "d1.auroc":
                         yield {**row, "metric": AUROC, "entrant": f"layer {layer}"}

@@ -123,11 +123,11 @@ def concept_rows(planned: ConceptProbes, source: RowSource, column: str = "conce
         column: Where a row has the name of what is probed: `concept`, or `task` for probing sets.
     """
     for (name, layer), key in planned.d1.items():
-        identity = {"entrant": POOLING, column: name, "layer": layer}
-        yield from measured("d1.auroc", key, identity | strategy_columns(STRATEGIES.get(POOLING)), source, ON_TEST)
+        identity = {"entrant": POOLING, column: name, "layer": layer, **strategy_columns(STRATEGIES.get(POOLING))}
+        yield from measured("d1.auroc", key, identity, source, split="train", on_test=ON_TEST)
     for (name, layer, entrant), key in planned.sparse.items():
         identity = {"entrant": entrant, column: name, "layer": layer}
-        yield from measured("sparse.auroc", key, identity, source, ON_TEST)
+        yield from measured("sparse.auroc", key, identity, source, split="train", on_test=ON_TEST)
 
 
 @dataclass(frozen=True)

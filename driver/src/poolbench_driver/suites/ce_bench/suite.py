@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Recorded, Units
-from poolbench_driver.contract.evidence import Evidence
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
@@ -23,6 +22,8 @@ from poolbench_driver.suites.ce_bench.rows import assemble
 
 class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
     """Contrastive evaluation of sparse autoencoders on pairs of stories."""
+
+    evidence = BEHIND
 
     def check(self, config: CeBenchConfig) -> None:
         """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
@@ -43,17 +44,13 @@ class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
             "subjects": len(set(stories.rows["subject"].to_pylist())),
             **({"probing sets": len(plan.scope.sets.by_set)} if plan.scope.sets.by_set else {}),
         }
-        return Description([", ".join(f"{number} {name}" for name, number in counted.items())], counted)
+        return Description.of_numbers(counted)
 
     def assemble(self, plan: CeBenchPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
     def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Page:
         return reporting.report(tables)
-
-    def evidence(self) -> Evidence:
-        """Return the stories of the subjects that an entrant separates best, with their features."""
-        return BEHIND
 
     def joined(self, runs: Sequence[FinishedRun]) -> Page:
         return reporting.joined(runs)

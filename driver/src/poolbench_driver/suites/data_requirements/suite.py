@@ -7,21 +7,21 @@ import pyarrow.compute as pc
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers
-from poolbench_driver.contract.evidence import Evidence
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.data_requirements import plan as planning
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
-from poolbench_driver.suites.data_requirements.evidence import BEHIND
 from poolbench_driver.suites.data_requirements.plan import DataPlan, Scope
-from poolbench_driver.suites.data_requirements.report import report
+from poolbench_driver.suites.data_requirements.report import BEHIND, report
 from poolbench_driver.suites.data_requirements.rows import assemble
 
 
 class DataRequirements(Suite[DataRequirementsConfig, Scope, DataPlan]):
     """Pilots of two probing configurations at several sizes, and the number of examples that tells them apart."""
+
+    evidence = BEHIND
 
     def check(self, config: DataRequirementsConfig) -> None:
         """Raise UnknownNameError, ConfigError or InputError for sets, strategies or files that are not there."""
@@ -39,17 +39,13 @@ class DataRequirements(Suite[DataRequirementsConfig, Scope, DataPlan]):
         comparisons, sets = len(scope.config.against), len(scope.data)
         fits = sum(len(sizes) for sizes in scope.sizes.values()) * len(scope.config.seeds) * scope.config.folds
         counted = {"comparisons": comparisons, "sets": sets, "probes": fits * (comparisons + 1)}
-        return Description([", ".join(f"{number} {name}" for name, number in counted.items())], counted)
+        return Description.of_numbers(counted)
 
     def assemble(self, plan: DataPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
     def report(self, tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Page:
         return report(tables, config)
-
-    def evidence(self) -> Evidence:
-        """Return a comparison at every size."""
-        return BEHIND
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the test examples that each configuration had right, of the first seed at the largest size."""

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers, Recorded
-from poolbench_driver.contract.evidence import Evidence
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
@@ -24,6 +23,8 @@ from poolbench_driver.suites.holmes.rows import assemble
 
 class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
     """Linguistic probing: sets of labelled texts and spans, over models, layers and pooling strategies."""
+
+    evidence = BEHIND
 
     def check(self, config: HolmesConfig) -> None:
         """Raise UnknownNameError, CorpusError or InputError for sets, strategies and files that are not there."""
@@ -52,10 +53,6 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
 
     def joined(self, runs: Sequence[FinishedRun]) -> Page:
         return reporting.joined(runs)
-
-    def evidence(self) -> Evidence:
-        """Return the test instances behind a figure, wrong ones first."""
-        return BEHIND
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the test instances that each entrant had right, by set; a real value is neither right nor wrong."""

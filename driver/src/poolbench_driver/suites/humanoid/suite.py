@@ -6,21 +6,21 @@ import pyarrow as pa
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Units
-from poolbench_driver.contract.evidence import Evidence
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.humanoid import plan as planning
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.humanoid.evidence import BEHIND
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope
-from poolbench_driver.suites.humanoid.report import report
+from poolbench_driver.suites.humanoid.report import BEHIND, report
 from poolbench_driver.suites.humanoid.rows import assemble, variance_by_word
 
 
 class Humanoid(Suite[HumanoidConfig, HumanoidScope, HumanoidPlan]):
     """Shift of a model's representation of some words towards liked words, by a fine-tune."""
+
+    evidence = BEHIND
 
     def check(self, config: HumanoidConfig) -> None:
         """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
@@ -36,19 +36,13 @@ class Humanoid(Suite[HumanoidConfig, HumanoidScope, HumanoidPlan]):
     def describe(self, plan: HumanoidPlan) -> Description:
         lists = plan.scope.words
         counted = {"words": len(lists.domain), "fine_tunes": len(plan.scope.tunes), "random_changes": plan.num_random}
-        return Description(
-            [", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counted.items())], counted
-        )
+        return Description.of_numbers(counted)
 
     def assemble(self, plan: HumanoidPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
     def report(self, tables: Mapping[str, pa.Table], config: HumanoidConfig) -> Page:
         return report(tables)
-
-    def evidence(self) -> Evidence:
-        """Return the words of a fine-tune."""
-        return BEHIND
 
     def units(self, tables: Mapping[str, pa.Table]) -> Units:
         """Return the words: the change of variance is a mean over them."""

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers, Conclusion
-from poolbench_driver.contract.evidence import Evidence
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Suite, Tables
@@ -35,6 +34,8 @@ class PlantedScope:
 class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
     """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
 
+    evidence = BEHIND
+
     def resolve(self, config: PlantedConfig, session: Session, model: ModelInfo | None = None) -> PlantedScope:
         """Put the suite's concepts into the store, and return what is measured."""
         register(session.artifacts.store)
@@ -52,10 +53,6 @@ class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
     def report(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Page:
         """Return the page of PoolBench."""
         return report(tables)
-
-    def evidence(self) -> Evidence:
-        """Return passages by the probe's score, or steered texts by strength."""
-        return BEHIND
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept."""

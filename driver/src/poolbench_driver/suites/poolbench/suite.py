@@ -7,7 +7,6 @@ import pyarrow as pa
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.abilities import Answers, Need
-from poolbench_driver.contract.evidence import Evidence
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
@@ -29,6 +28,8 @@ from poolbench_driver.suites.poolbench.tables import assemble
 
 class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
+
+    evidence = BEHIND
 
     def check(self, config: ConceptsConfig) -> None:
         """Raise UnknownNameError or ConfigError for strategies and concepts that are not there."""
@@ -72,10 +73,6 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
 
     def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Page:
         return report(tables)
-
-    def evidence(self) -> Evidence:
-        """Return passages by the probe's score, or steered texts by strength."""
-        return BEHIND
 
     def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""
