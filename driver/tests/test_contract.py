@@ -5,6 +5,7 @@ import pytest
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.contract.metrics import all_metrics, metric_info
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.contract.suite import Suite
 
 
 def test_metric_metadata():
@@ -28,3 +29,8 @@ def test_suite_registry():
         SUITES.get("poolbensh")
     with pytest.raises(ConfigError, match="registered twice"):
         SUITES.add(SUITES.get("poolbench"))
+
+
+def test_a_card_loads_what_its_suite_does():
+    for card in SUITES.all():
+        assert isinstance(card.load(), Suite)

@@ -30,9 +30,9 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import run_id
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
-from poolbench_driver.suites.planted import PlantedScope
 from poolbench_driver.suites.planted.config import PlantedConfig
 from poolbench_driver.suites.planted.register import register
+from poolbench_driver.suites.planted.suite import PlantedScope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 GOLDEN = Path(__file__).parent / "golden.json"
@@ -100,7 +100,7 @@ def planned(config: RunConfig) -> PoolBenchPlan:
     scope = Scope(resolved, model, tuple(strategies), "1.0")
     if isinstance(config, PlantedConfig):
         named = config.model_copy(update={"strategies": resolved.strategies})
-        return SUITES.get("planted").plan(PlantedScope(named, scope))
+        return SUITES.get("planted").load().plan(PlantedScope(named, scope))
     return make_plan(scope)
 
 

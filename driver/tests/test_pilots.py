@@ -337,7 +337,11 @@ def test_concepts_are_compared_by_the_probe_scores_of_their_passages() -> None:
         {"concept": "hedging", "strategy": "A1_mean", "layer": 2, "passage_id": name, "label": label, "score": score}
         for name, label, score in (("p", 1, 0.3), ("q", 0, -2.0), ("r", 0, 0.1))
     ]
-    answers = SUITES.get("poolbench").answers({"passage_scores": pa.Table.from_pylist(rows)})
+    answers = SUITES.get("poolbench").load().answers({"passage_scores": pa.Table.from_pylist(rows)})
     assert answers == {"hedging": {"A1_mean layer 2": {"p": True, "q": True, "r": False}}}
+
+
+def test_a_suite_may_keep_no_answers(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, load_run_config(None, {"suite": "humanoid", "preset": "demo"}))
     with pytest.raises(ConfigError, match="humanoid keep no answers"):
-        SUITES.get("humanoid").answers({})
+        planned(run.id, "--output", str(tmp_path))

@@ -86,10 +86,10 @@ def test_a_plan_has_the_settings_of_its_suite(jobs: list[Job], monkeypatch: pyte
     """Those that a suite makes for the stages are others: a run's folder with them could not be read again."""
     job = jobs[0]
     stray = replace(job.plan, config=RunConfig())
-    suite = SUITES.get("poolbench")
+    suite = SUITES.get("poolbench").load()
     monkeypatch.setattr(type(suite), "resolve", lambda *_: job.plan.scope)
     monkeypatch.setattr(type(suite), "plan", lambda *_: stray)
-    with pytest.raises(TypeError, match="a plan of poolbench needs ConceptsConfig and has RunConfig"):
+    with pytest.raises(TypeError, match="a plan of poolbench needs PoolBenchConfig and has RunConfig"):
         prepare(job.config, job.session)
 
 

@@ -103,7 +103,7 @@ def test_a_plug_in_is_a_thing_a_module_or_a_function(fruits: Any) -> None:
 @pytest.mark.parametrize(
     ("loaded", "message"),
     [
-        (3, "it is a int; a fruit, or a module or function that registers one, is needed"),
+        (3, "it is a int; a fruit (Fruit), or a module or function that registers one, is needed"),
         (lambda: "apple", "it is a str"),
         (None, "it is a NoneType"),
         (Fruit("apple"), "fruit 'apple' is registered twice"),

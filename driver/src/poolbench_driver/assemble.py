@@ -30,7 +30,7 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     """
     source, suite = RowSource(artifacts, failures, plan.producers), SUITES.get(plan.config.suite)
     common = _common_columns(plan, run_id)
-    suite_rows = suite.assemble(plan, source)
+    suite_rows = suite.load().assemble(plan, source)
     complete = [_complete(row, common) for row in suite_rows.rows]
     ranks, boards, pairwise = rank_rows(complete, suite.board)
     complete += [_complete(row, common) for row in ranks]

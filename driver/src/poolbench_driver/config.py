@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -53,10 +53,27 @@ class RunConfig(StrictModel):
     evidence: int = Field(default=0, ge=0, le=1_000)
     """Texts that the run's folder keeps for each cell of the results, wrong ones first; no figure depends on it."""
 
+    #: Settings of protocol `published`: how the reference of the suite reads and steers.
+    published: ClassVar[Mapping[str, Any]] = {}
+
     @classmethod
     def amounts(cls, preset: str) -> dict[str, Any]:
         """Return the amounts of a preset that the suite reads."""
         return amounts(type(cls.model_fields["budget"].default), preset).model_dump(mode="json")
+
+    @classmethod
+    def preset(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a named preset; `given` is what file and command line say."""
+        return {"budget": cls.amounts(name)}
+
+    @classmethod
+    def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the settings by which a pretrained model reads real text, where `given` names no corpus.
+
+        They are the corpus that ships, if `given` names concepts or probing sets, and none of these is planted.
+        """
+        has_source = "corpus" in cls.model_fields and (given.get("concepts") or given.get("sets"))
+        return REAL_TEXT if has_source and not names_planted(given.get("sets", ())) else {}
 
     @property
     def concept_ids(self) -> tuple[str, ...]:

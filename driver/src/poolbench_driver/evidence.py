@@ -21,7 +21,8 @@ from poolbench.storage import Artifacts
 from poolbench_driver.adhoc.embedding import Embedder, Reference
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.config import RunConfig
-from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, TOKENS, OpenedCell, TextGroup
+from poolbench_driver.contract.abilities import ShowsEvidence
+from poolbench_driver.contract.evidence import EVIDENCE, TEXTS, TOKENS, Evidence, OpenedCell, TextGroup
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.page import Block, Cell, Column, Facts, Heads, Line, Page, Part, Table, with_cells
 from poolbench_driver.contract.registry import SUITES
@@ -39,6 +40,12 @@ from poolbench_driver.stages.stage import Plan
 ReadStore = Callable[[TextGroup, Collection[str]], list[Row]]
 
 
+def _evidence(suite_id: str) -> Evidence:
+    """Return what a suite says of a cell; nothing where it says nothing."""
+    suite = SUITES.get(suite_id).load()
+    return suite.evidence if isinstance(suite, ShowsEvidence) else Evidence()
+
+
 def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], folder: RunFolder) -> list[str]:
     """Write the texts that the run's cells show into its folder, and return notes.
 
@@ -47,7 +54,7 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
     if not plan.config.evidence:
         folder.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
         return []
-    evidence, ids_by_group = SUITES.get(plan.config.suite).evidence(), defaultdict[TextGroup, set[str]](set)
+    evidence, ids_by_group = _evidence(plan.config.suite), defaultdict[TextGroup, set[str]](set)
     for group, text_id in evidence.shown_texts(tables, plan.config.evidence):
         ids_by_group[group].add(text_id)
     rows = list(evidence.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
@@ -60,7 +67,7 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
 
 def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
     """Return a reader of the texts of a run's plan, for cells whose texts are not in its folder."""
-    evidence, source = SUITES.get(plan.config.suite).evidence(), RowSource(artifacts, {}, {})
+    evidence, source = _evidence(plan.config.suite), RowSource(artifacts, {}, {})
 
     def read(group: TextGroup, ids: Collection[str]) -> list[Row]:
         return list(evidence.texts(plan, source, {group: ids}))
@@ -79,8 +86,9 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
         NotFoundError: The run has no such cell.
     """
     cell = _cell(folder, cell_id, read_store)
-    suite = SUITES.get(cell.config.suite)
-    return [_figure(cell.row, suite.board), *_tests(folder, cell.row, suite.board), *suite.evidence().parts(cell)]
+    board = SUITES.get(cell.config.suite).board
+    parts = _evidence(cell.config.suite).parts(cell)
+    return [_figure(cell.row, board), *_tests(folder, cell.row, board), *parts]
 
 
 def _cell(folder: RunFolder, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
@@ -129,7 +137,7 @@ def tokens_of(
     layers = {EMBEDDING_INDEX: EMBEDDING} | ({} if model is None else {model.num_blocks: FINAL})
     reading = config.model_dump(include={"model", "include_bos", "add_bos", "sinks", "sink_ratio"})
     reading |= {"layer": layers.get(row["layer"], row["layer"])} | ({} if model is None else model.params)
-    if (of_features := SUITES.get(config.suite).evidence().features(cell, text_id)) is not None:
+    if (of_features := _evidence(config.suite).features(cell, text_id)) is not None:
         further = {"autoencoder": of_features.autoencoder, "features": list(of_features.features)}
         body = {**reading, **further, "texts": list(of_features.texts.values())}
         return list(feature_parts(of_features, services.post("extractor", "explain", body)["texts"]))

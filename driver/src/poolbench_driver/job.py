@@ -16,8 +16,8 @@ from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.abilities import Concludes, Conclusion
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Conclusion
 from poolbench_driver.estimate.amounts import ordered
 from poolbench_driver.evidence import keep_texts
 from poolbench_driver.loop import FoundDamageError, OutdatedPlanError, RunLoop, remaining
@@ -153,9 +153,10 @@ class _Attempt:
         if tables is None:
             self.writer.write_state(RunState.CANCELLED, **_counts(self.loop))
             return Outcome(folder, RunState.CANCELLED, failures)
-        suite = SUITES.get(config.suite)
-        empty = why_empty(tables["results"], suite.board.ranked)
-        conclusion = suite.conclude(tables, config)
+        card = SUITES.get(config.suite)
+        suite = card.load()
+        empty = why_empty(tables["results"], card.board.ranked)
+        conclusion = suite.conclude(tables, config) if isinstance(suite, Concludes) else Conclusion()
         for name, content in conclusion.files.items():
             folder.file(name).write_text(json.dumps(content, indent=1), "utf-8")
         for name, table in tables.items():
@@ -189,8 +190,9 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     Raises:
         UnknownNameError, LayerError: With the nearest valid names.
     """
-    suite = SUITES.get(config.suite)
+    card = SUITES.get(config.suite)
+    suite = card.load()
     plan = suite.plan(suite.resolve(config, session, model))
-    if not isinstance(plan.config, suite.config):
-        raise TypeError(f"a plan of {suite.id} needs {suite.config.__name__} and has {type(plan.config).__name__}")
+    if not isinstance(plan.config, card.config):
+        raise TypeError(f"a plan of {card.id} needs {card.config.__name__} and has {type(plan.config).__name__}")
     return Job(plan, session)

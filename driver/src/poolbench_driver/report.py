@@ -41,7 +41,7 @@ def page_of(folder: RunFolder) -> Page:
     """
     run = folder.finished()
     suite = SUITES.get(run.config.suite)
-    page = suite.report(run.tables, run.config)
+    page = suite.load().report(run.tables, run.config)
     if page is None:
         rows = folder.read_table("results").to_pylist()
         page = plain_page(suite.id, f"{rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)

@@ -19,9 +19,10 @@ from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
+from poolbench_driver.contract.abilities import JoinsRuns, ListsNeeds, Need, lines, require_all
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec, Need, lines, require_all
+from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.doctor.finding import check_session
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
@@ -43,10 +44,13 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     with the cluster; an error names the model where there are several. What stops no run is printed.
     """
     _require_one_corpus(configs)
-    suites = [SUITES.get(config.suite) for config in configs]
+    suites = [SUITES.get(config.suite).load() for config in configs]
     for suite, config in zip(suites, configs, strict=True):
         suite.check(config)
-    needs = [need for suite, config in zip(suites, configs, strict=True) for need in suite.missing(config, session)]
+    needs = list[Need]()
+    for suite, config in zip(suites, configs, strict=True):
+        if isinstance(suite, ListsNeeds):
+            needs += suite.missing(config, session)
     for line in lines([need for need in needs if not need.stops]):
         _say(line)
     require_all(needs)
@@ -63,10 +67,11 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
     _require_one_corpus(configs)
     jobs, needs = [], list[Need]()
     for config in configs:
-        suite = SUITES.get(config.suite)
-        counted, model, absent = suite.stand_ins(config, session)
+        suite, counted, model = SUITES.get(config.suite).load(), config, None
+        if isinstance(suite, ListsNeeds):
+            counted, model, absent = suite.stand_ins(config, session)
+            needs += [*suite.missing(config, session), *absent]
         job = _named(partial(prepare, counted, session, model), config, configs)
-        needs += [*suite.missing(config, session), *absent]
         settings = {name: getattr(config, name) for name, value in counted if value != getattr(config, name)}
         jobs.append(replace(job, plan=replace(job.plan, config=job.config.model_copy(update=settings))))
     return jobs, needs
@@ -149,8 +154,8 @@ class Board:
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         rows_by_run = [read_results(folder) for folder in folders]
-        suite = SUITES.get(rows_by_run[0][0]["suite"])
-        spec = suite.board
+        card = SUITES.get(rows_by_run[0][0]["suite"])
+        suite, spec = card.load(), card.board
         runs = [
             {
                 "run": folder.id,
@@ -163,7 +168,8 @@ class Board:
             }
             for folder, rows in zip(folders, rows_by_run, strict=True)
         ]
-        return cls(runs, join_rows(rows_by_run), spec, suite.joined([folder.finished() for folder in folders]))
+        rows, finished = join_rows(rows_by_run), [folder.finished() for folder in folders]
+        return cls(runs, rows, spec, suite.joined(finished) if isinstance(suite, JoinsRuns) else None)
 
     @property
     def id(self) -> str:

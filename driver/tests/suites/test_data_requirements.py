@@ -149,7 +149,7 @@ def test_one_fold_reads_and_splits_a_set_as_the_suite_holmes_does() -> None:
     """So that `plan-data` of two Holmes runs and a run of this suite compare the same answers."""
     made = planned("--sets", "planted-relation", "--folds", "1", "--seeds", "0", "--with", "strategy=P1_last_token")
     settings = {"sets": ["planted-relation"], "strategies": ["A1_mean", "P1_last_token"], "layers": ["final"]}
-    suite = SUITES.get("holmes")
+    suite = SUITES.get("holmes").load()
     other = suite.plan(suite.resolve(load_run_config(None, {"suite": "holmes", **settings}), None, MODEL))
 
     def of(plan: Any, kind: str) -> list[Any]:
@@ -472,7 +472,7 @@ def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path
     text = page_of(run).answer.text
     assert text.startswith("Take ") and "distinguish noise 1 from A1_mean final with a power of 0.8" in text
     assert "training," in text and "the 240 at hand have a power of" in text
-    answers = SUITES.get(SUITE).answers(run.finished().tables)
+    answers = SUITES.get(SUITE).load().answers(run.finished().tables)
     assert set(answers["planted-role"]) == {"A1_mean final", "A1_mean final, noise 1"}
     assert len(answers["planted-role"]["A1_mean final"]) == 240
 

@@ -419,7 +419,9 @@ def test_files_of_vectors_that_cannot_be_used(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=rf"v\.npz: {message}"):
             plan(replace(scope, config=config, files=planning.files_of(config)))
     with pytest.raises(InputError, match=r"absent\.npz is not a \.npz file"):
-        SUITES.get("holmes").check(scope.config.model_copy(update={"vectors": {"mine": str(tmp_path / "absent.npz")}}))
+        SUITES.get("holmes").load().check(
+            scope.config.model_copy(update={"vectors": {"mine": str(tmp_path / "absent.npz")}})
+        )
 
 
 SETTINGS: dict[str, Any] = {

@@ -70,8 +70,11 @@ class Registry(Generic[T]):
             module: Built-in module of the item, which decides its place in `all`; empty for other packages.
 
         Raises:
-            ConfigError: An item with this id is registered already.
+            ConfigError: The item is not of the registry's class, or an item with this id is registered already.
         """
+        if not isinstance(item, self._of):
+            what = f"a {self.kind} ({self._of.__name__}), or a module or function that registers one,"
+            raise ConfigError(f"it is a {type(item).__name__}; {what} is needed")
         if item.id in self._items:
             raise ConfigError(f"{self.kind} {item.id!r} is registered twice; choose another id")
         self._items[item.id] = item
@@ -150,9 +153,7 @@ class Registry(Generic[T]):
             loaded = loaded()
             if loaded is None:
                 return
-        if isinstance(loaded, self._of):
-            if self._items.get(loaded.id) is not loaded:  # a function may return what it has registered
-                self.add(loaded)
-        elif not isinstance(loaded, ModuleType):
-            what = f"a {self.kind}, or a module or function that registers one,"
-            raise ConfigError(f"it is a {type(loaded).__name__}; {what} is needed")
+        if isinstance(loaded, ModuleType):
+            return
+        if not (isinstance(loaded, self._of) and self._items.get(loaded.id) is loaded):
+            self.add(loaded)  # unless a function returns what it has registered

@@ -287,7 +287,7 @@ def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of
     run: Callable[..., RunFolder], saes: Path, stories: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories))
-    units = SUITES.get("ce-bench").units(folder.tables)
+    units = SUITES.get("ce-bench").load().units(folder.tables)
     assert units is not None and units.name == "subject"
     for name, by_subject in units.values.items():
         assert figures(folder)[name, "ce.interpretability"]["value"] == pytest.approx(fmean(by_subject.values()))
@@ -359,7 +359,7 @@ def test_runs_on_the_same_stories_share_a_board(
     run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
 ) -> None:
     folders = [run(plan_of(saes / name, stories=stories)) for name in ("one", "two")]
-    page = SUITES.get("ce-bench").joined([folder.finished() for folder in folders])
+    page = SUITES.get("ce-bench").load().joined([folder.finished() for folder in folders])
     assert page is not None
     rendered(page)
     assert sorted(texts[0] for texts in texts_of(page.board)) == [
@@ -367,7 +367,7 @@ def test_runs_on_the_same_stories_share_a_board(
     ]  # fmt: skip
     other = put_stories(tmp_path / "other.jsonl", [pair(subject, 9) for subject in SUBJECTS])
     with pytest.raises(ConfigError, match="different stories"):
-        SUITES.get("ce-bench").joined(
+        SUITES.get("ce-bench").load().joined(
             [each.finished() for each in (folders[0], run(plan_of(saes / "two", stories=other)))]
         )
 
@@ -403,7 +403,7 @@ def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_pat
         run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
     ]
     assert any(ONE_TRAINING in problem.text for problem in page_of(folders[0]).problems)
-    page = SUITES.get("ce-bench").joined([folder.finished() for folder in folders]) or pytest.fail()
+    page = SUITES.get("ce-bench").load().joined([folder.finished() for folder in folders]) or pytest.fail()
     assert not any(ONE_TRAINING in problem.text for problem in page.problems)
     (table,) = tables_of(*part_of(page, "seeds").blocks)
     assert texts_of(table)[0][:2] == ["own-s0", "0, 1"]

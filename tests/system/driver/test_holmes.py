@@ -46,7 +46,7 @@ def test_vectors_of_files_and_bags_of_words_are_entrants_of_their_own(tmp_path: 
     assert names == {
         "demo A1_mean final", "demo/word_order A1_mean final", "vectors mine", "vectors bag_of_words 100"
     }  # fmt: skip
-    assert SUITES.get("holmes").describe(made).lines == ["2 probing sets, 4 entrants"]
+    assert SUITES.get("holmes").load().describe(made).lines == ["2 probing sets, 4 entrants"]
 
     tables = assemble(made, probed_alone(made, tmp_path / "store"), {}, "run")
     results = tables["results"].to_pylist()

@@ -230,7 +230,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     from poolbench_extractor.service import create as extractor
     from poolbench_prober.service import create as prober
 
-    suite: Any = SUITES.get("ce-bench")
+    suite: Any = SUITES.get("ce-bench").load()
     artifacts = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
     session = SimpleNamespace(services=None, artifacts=artifacts)
     plan = suite.plan(suite.resolve(load_run_config(None, SPARSE_SETTINGS), session))

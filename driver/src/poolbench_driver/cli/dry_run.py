@@ -17,8 +17,9 @@ from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.storage.opening import folder_of_store
 from poolbench_driver.cli.tables import print_data, print_table
 from poolbench_driver.config import Assignment
+from poolbench_driver.contract.abilities import Need, lines
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Description, Need, lines
+from poolbench_driver.contract.suite import Description
 from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.text import COLUMNS, notes, rows, size
@@ -88,7 +89,7 @@ class _Part:
     @cached_property
     def description(self) -> Description:
         """Return what the suite says about the plan."""
-        return SUITES.get(self.job.config.suite).describe(self.job.plan)
+        return SUITES.get(self.job.config.suite).load().describe(self.job.plan)
 
 
 def _estimated(jobs: Sequence[Job], cluster: Cluster) -> list[_Part]:

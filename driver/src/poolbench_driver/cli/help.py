@@ -30,7 +30,8 @@ class Group(TyperGroup):
 
         commands: dict[str, Any] = {}
         for suite in SUITES.all():
-            if (app := suite.commands()) is not None:
+            if suite.commands is not None:
+                app = suite.commands()
                 complete_names(app)
                 added = get_group(app).commands
                 commands |= added if self.name == PROGRAM else getattr(added.get(self.name or ""), "commands", {})

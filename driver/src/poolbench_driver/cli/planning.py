@@ -16,7 +16,8 @@ from poolbench.errors import ConfigError, InputError, UnknownNameError
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
-    from poolbench_driver.contract.suite import Answers
+    from poolbench_driver.contract.abilities import Answers
+    from poolbench_driver.contract.suite import FinishedRun
     from poolbench_driver.pilots import Advice, Comparison
 
 #: What an effect is a difference of, by criterion; pilots are of the first.
@@ -170,7 +171,7 @@ def _of_runs(
     if difference is not None and not 0 < difference <= 1:
         raise ConfigError(f"--difference {difference:g}: plan for a difference of shares above 0, up to 1")
     runs = [folder.finished() for folder in find_runs(output, names)]
-    answers = [SUITES.get(run.config.suite).answers(run.tables) for run in runs]
+    answers = [_answers(run) for run in runs]
     first = _entrant(answers[0], runs[0].id, compare)
     second = _entrant(answers[-1], runs[-1].id, with_entrant, {first} if len(runs) == 1 else set())
     if len(runs) == 1 and first == second:
@@ -184,6 +185,17 @@ def _of_runs(
     if not rows:
         raise InputError(f"{first} and {second} have no test item in common: compare runs on the same sets and seed")
     return rows, {"first": f"{runs[0].id}: {first}", "second": f"{runs[-1].id}: {second}"}
+
+
+def _answers(run: FinishedRun) -> Answers:
+    """Return which test items each entrant of a run had right; raise ConfigError if its suite does not keep them."""
+    from poolbench_driver.contract.abilities import KeepsAnswers
+    from poolbench_driver.contract.registry import SUITES
+
+    suite = SUITES.get(run.config.suite).load()
+    if not isinstance(suite, KeepsAnswers):
+        raise ConfigError(f"runs of the suite {run.config.suite} keep no answers of single items to compare")
+    return suite.answers(run.tables)
 
 
 def _entrant(answers: Answers, run: str, name: str | None, others: Collection[str] = ()) -> str:

@@ -243,7 +243,7 @@ def _checked(configs: list[RunConfig]) -> Session:
     from poolbench_driver.contract.registry import SUITES
 
     for config in configs:
-        SUITES.get(config.suite).check(config)
+        SUITES.get(config.suite).load().check(config)
     from poolbench.config import MODEL_PRESETS, resolve_model
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.imported_states import is_imported

@@ -17,7 +17,8 @@ from poolbench_driver.cli.tables import AsJson, print_data, print_table
 from poolbench_driver.waiting import about
 
 if TYPE_CHECKING:
-    from poolbench_driver.contract.suite import FinishedRun, Recorded
+    from poolbench_driver.contract.abilities import Recorded
+    from poolbench_driver.contract.suite import FinishedRun
     from poolbench_driver.records import Run, RunFolder, Runs
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
@@ -100,14 +101,22 @@ def _recorded(
     table: Path, suite: str | None, folders: Sequence[RunFolder], joined: Sequence[FinishedRun | Path]
 ) -> Recorded:
     """Return the board of a recorded table, read by the suite that is named, or else by that of the first run."""
+    from poolbench_driver.contract.abilities import JoinsRecorded, ReadsRecorded
     from poolbench_driver.contract.registry import SUITES
 
     suites = [folder.config().suite for folder in folders]
     suites += [origin.config.suite for origin in joined if not isinstance(origin, Path)]
     if suite is None and not suites:
         raise ConfigError("--table needs a suite that reads it: give --suite, such as holmes")
-    reader = SUITES.get(suite or suites[0])
-    return reader.among_recorded(table, joined) if joined else reader.recorded(table)
+    card = SUITES.get(suite or suites[0])
+    reader = card.load()
+    if joined:
+        if not isinstance(reader, JoinsRecorded):
+            raise ConfigError(f"the suite {card.id!r} joins no runs with recorded tables; leave out --join")
+        return reader.among_recorded(table, joined)
+    if not isinstance(reader, ReadsRecorded):
+        raise ConfigError(f"the suite {card.id!r} does not read recorded tables; leave out --table")
+    return reader.recorded(table)
 
 
 def _board(folders: Sequence[RunFolder]) -> str:

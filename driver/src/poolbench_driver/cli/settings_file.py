@@ -33,7 +33,7 @@ def check(file: File, as_json: AsJson = False) -> None:
     from poolbench_driver.records.folder import run_id
 
     config = load_run_config(file, {})
-    SUITES.get(config.suite).check(config)
+    SUITES.get(config.suite).load().check(config)
     facts = {"file": str(file), "suite": config.suite, "model": config.model, "budget": config.budget.name}
     facts |= {"run": run_id(config), "config_hash": config.config_hash()}
     if as_json:
@@ -57,8 +57,7 @@ def init(
 
     settings = _of_template(template, model) if template else _of_answers(model)
     config = load_run_config(None, settings)
-    suite = SUITES.get(config.suite)
-    suite.check(config)
+    SUITES.get(config.suite).load().check(config)
     schema = file.with_suffix(".schema.json")
     fields = config.model_json_schema()["properties"]
     lines = [f"# yaml-language-server: $schema={schema.name}"]

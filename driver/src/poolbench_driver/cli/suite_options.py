@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from poolbench_driver.config import RunConfig
-    from poolbench_driver.contract.suite import Suite
+    from poolbench_driver.contract.suite import SuiteCard
 
 _TYPES = {"integer": "int", "number": "float", "string": "str", "boolean": "true|false"}
 
@@ -84,14 +84,12 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def reads(suite: Suite[Any, Any, Any], name: str) -> bool:
+def reads(suite: SuiteCard, name: str) -> bool:
     """Return whether a suite has a setting and reads it."""
     return name in suite.config.model_fields
 
 
-def help_rows(
-    suite: Suite[Any, Any, Any], shown: Mapping[str, str], others: Container[str]
-) -> Iterator[tuple[str, str]]:
+def help_rows(suite: SuiteCard, shown: Mapping[str, str], others: Container[str]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a suite as options, each with its description and default.
 
     Those that the suite adds to the settings of other suites come first, settings of sections last.
@@ -101,9 +99,9 @@ def help_rows(
         shown: Options of `run` for settings of suites, with the type that help shows.
         others: Other options of `run`. Help of every suite has them anyway.
     """
-    of, started = suite.config, suite.preset(PRESET, {})
+    of, started = suite.config, suite.config.preset(PRESET, {})
     schema = of.model_json_schema()
-    names = dict.fromkeys((*(name for name in get_annotations(of) if name in of.model_fields), *of.model_fields))
+    names = dict.fromkeys((*_added_by(of), *of.model_fields))
     of_sections = list[tuple[str, str]]()
     for name in names:
         field, described = of.model_fields[name], schema["properties"][name]
@@ -127,6 +125,14 @@ def help_rows(
         else:
             yield shown.get(option, f"{option} <{_type(described)}>"), _text(described, value)
     yield from of_sections
+
+
+def _added_by(of: type[RunConfig]) -> list[str]:
+    """Return the settings that a class adds to those of its bases, or else those that its nearest base adds."""
+    for one in of.__mro__:
+        if names := [name for name in get_annotations(one) if name in of.model_fields]:
+            return names
+    return []
 
 
 def _text(schema: dict[str, Any], default: Any) -> str:

@@ -19,7 +19,7 @@ from poolbench_driver.config import (
 )
 from poolbench_driver.contract import PRESET, PRESET_OF_PRETRAINED
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite
+from poolbench_driver.contract.suite import SuiteCard
 from poolbench_driver.imports.imported_states import is_imported
 
 _MAX_ISSUES = 20
@@ -44,7 +44,8 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
         if assignment.path not in paths:
             raise UnknownNameError(f"setting of {suite.id}", assignment.path, paths)
     merged = started_from(suite, settings)
-    way = suite.way(settings.get("protocol", merged.get("protocol", "corrected")))
+    is_published = settings.get("protocol", merged.get("protocol")) == "published"
+    way = suite.config.published if is_published else {}
     sections = _sections(suite.config)
     for field, value in (pair for layer in [way, *layers] for pair in layer.items()):
         below = merged.get(field)
@@ -68,12 +69,12 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     return config.model_copy(update={"budget": limited(config.budget, limit)})
 
 
-def started_from(suite: Suite[Any, Any, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def started_from(suite: SuiteCard, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a run starts from: those of its preset, and real text for a pretrained model."""
     name = given.get("preset")
-    settings = suite.preset(_known(name), given) if name else {}
+    settings = suite.config.preset(_known(name), given) if name else {}
     if _is_pretrained({**settings, **given}) and not (_names_corpus(given) or _names_corpus(settings)):
-        settings |= suite.real_text(given)
+        settings |= suite.config.real_text(given)
     return settings
 
 
@@ -132,7 +133,7 @@ def _limit(value: Any) -> int | None:
     raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
 
 
-def _describe(issue: Any, suite: Suite[Any, Any, Any]) -> str:
+def _describe(issue: Any, suite: SuiteCard) -> str:
     """Return one line on a wrong field: its path, what is wrong, the value received."""
     of: type[RunConfig] = suite.config
     place = [str(part) for part in issue["loc"]]

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
 
 from poolbench.registry import Registry
-from poolbench_driver.contract.suite import Suite
+from poolbench_driver.contract.suite import SuiteCard
 
-SUITES: Registry[Suite[Any, Any, Any]] = Registry(
+SUITES: Registry[SuiteCard] = Registry(
     "suite",
-    Suite,  # type: ignore[type-abstract]  # the items are instances of its subclasses
+    SuiteCard,
     group="poolbench.suites",
     built_in=tuple(
         f"poolbench_driver.suites.{module.name}"

@@ -1,7 +1,7 @@
 """Common parts of result rows: the source of tables, shared columns, and tables that others recorded."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,16 +132,28 @@ def missing(metric: str, failure: Failure) -> Row:
     return Measure.failed(metric, failure.error).to_row()
 
 
-def measured(metric: str, key: str, identity: Row, source: RowSource) -> Iterable[Row]:
-    """Yield the measures of one cell, or a null `metric` where it failed."""
+def measured(
+    metric: str,
+    key: str,
+    identity: Row,
+    source: RowSource,
+    *,
+    split: str | None,
+    on_test: Collection[str] = (),
+) -> Iterable[Row]:
+    """Yield the measures of one cell, or a null `metric` where it failed.
+
+    Args:
+        split: Split that the figures are of; None if they are of no single one. A null has that of `identity`.
+        on_test: Metrics whose figures are of the test split instead.
+    """
     table = source.table(key)
     if isinstance(table, Failure):
-        yield {**identity, **missing(metric, table)}
+        yield {**missing(metric, table), **identity}
         return
     timings = source.timings(key)
     for measure in table.to_pylist():
-        split = "test" if ".auroc_test" in measure["metric"] else "train"
-        yield {**identity, **timings, **measure, "split": split}
+        yield {**timings, **measure, **identity, "split": "test" if measure["metric"] in on_test else split}
 
 
 def opaque(passages_key: str, passage_id: str) -> str:

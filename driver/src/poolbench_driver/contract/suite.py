@@ -1,55 +1,24 @@
-"""What a suite is: the contract between one benchmark and the frame that runs it, and what a run needs."""
+"""What a suite is: the contract between one benchmark and the frame that runs it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from poolbench.errors import ConfigError
-from poolbench_driver.config import REAL_TEXT, RunConfig, names_planted
+from poolbench_driver.config import RunConfig
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     import typer
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
     from poolbench_driver.contract.source import RowSource
-    from poolbench_driver.contract.verification import Check, Say
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.stages.stage import Plan
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing that a run needs."""
-
-    what: str  # the thing, as one says it of what is not there
-    found: bool  # whether it is there
-    instead: str  # how to get it, and the flag that replaces it
-    stops: bool = True  # whether the run cannot start without it
-    nulls: tuple[str, ...] = ()  # metrics that are null without it
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.instead}"
-
-
-def require_all(found: Iterable[Need]) -> None:
-    """Raise ConfigError that names everything without which a run cannot start."""
-    if stopping := list(dict.fromkeys(str(need) for need in found if need.stops)):
-        raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
-
-
-def lines(found: Sequence[Need]) -> list[str]:
-    """Return one line for each thing that is missing, each once."""
-    marks = {True: "missing", False: "note"}
-    return list(dict.fromkeys(f"{marks[need.stops]}: {need}" for need in found))
 
 
 Config = TypeVar("Config", bound=RunConfig)
@@ -116,20 +85,6 @@ class Tables:
     unranked: Mapping[str, list[Row]] = field(default_factory=dict)
 
 
-#: Whether entrants were right, by ranked block (set or concept), entrant and test item. Where the board averages over
-#: layers, an entrant is named with its layer: its name, `AT_LAYER` and the layer.
-Answers = dict[str, dict[str, dict[str, bool]]]
-AT_LAYER = " layer "
-
-
-@dataclass(frozen=True)
-class Units:
-    """What the primary metric is a mean over, where a board has one block, such as subjects or words."""
-
-    name: str  # what one of them is called, in the singular
-    values: Mapping[str, Mapping[str, float]]  # by entrant and unit; their mean is the primary metric
-
-
 @dataclass(frozen=True)
 class FinishedRun:
     """What a suite reads of a finished run."""
@@ -148,72 +103,21 @@ class Description:
     fields: Mapping[str, Any] = field(default_factory=dict)  # the same for JSON
     texts: Mapping[str, int] = field(default_factory=dict)  # numbers of texts that it generates, by what they are for
 
-
-@dataclass(frozen=True)
-class Conclusion:
-    """What a suite makes of the tables of a run."""
-
-    wrong: Sequence[str] = ()  # what does not hold; such a run has failed
-    shown: str = ""  # what the command prints in any case, before the paths of the files
-    files: Mapping[str, Any] = field(default_factory=dict)  # contents of JSON files in the run's folder, by name
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What a suite makes of a table that others recorded."""
-
-    rows: list[dict[str, Any]]  # one object for each line of the board, for JSON
-    markdown: str  # the board as text, and what the table says about published claims
-    notes: Sequence[str] = ()  # what could not be used, which the text says too
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Description:
+        """Return how many there are of each thing; `_` in a name of JSON stands for a space."""
+        return cls([", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())], numbers)
 
 
 class Suite(ABC, Generic[Config, Scope, Planned]):
-    """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
+    """What a benchmark asks of a model, as tasks of the services, and how the answers are read.
 
-    A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
-    tasks, resumes, ranks the entrants, and writes tables, page and record. A listing of suites loads nothing
-    heavy, so methods import what they need in their bodies.
+    The frame does the rest: it sends the tasks, resumes, ranks the entrants, and writes tables, page and record.
+    Further abilities of a suite are the protocols of `contract.abilities`.
     """
-
-    id: str  # value of the column `suite`
-    version: int = 1  # raised when the suite's meaning changes
-    summary: str  # one sentence
-    reference: str = ""  # where the benchmark is published
-    citation: str = ""  # one line, or BibTeX
-    dataset: str = ""  # data of the reference; a run may read others, which its rows name
-    revision: str = ""  # what was read of these data
-    licence: str = ""  # that of these data; empty if it is not known
-    config: type[Config]  # its fields become `--set` paths and keys of the YAML
-    metrics: tuple[MetricInfo, ...] = ()
-    board: BoardSpec
-    text_tables: tuple[str, ...] = ()  # tables with examples of the texts that it measures; its page shows them too
-
-    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a named preset; `given` is what file and command line say."""
-        return {"budget": self.config.amounts(name)}
-
-    def real_text(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the settings by which a pretrained model reads real text, where `given` names no corpus.
-
-        They are the corpus that ships, if `given` names concepts or probing sets, and none of these is planted.
-        """
-        has_source = "corpus" in self.config.model_fields and (given.get("concepts") or given.get("sets"))
-        return REAL_TEXT if has_source and not names_planted(given.get("sets", ())) else {}
-
-    def way(self, protocol: str) -> Mapping[str, Any]:
-        """Return the settings of a protocol: how the reference reads and steers, for `published`."""
-        return {}
 
     def check(self, config: Config) -> None:
         """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
-
-    def missing(self, config: Config, session: Session) -> list[Need]:
-        """Return what a run lacks on a cluster, with the flag that replaces it."""
-        return []
-
-    def stand_ins(self, config: Config, session: Session) -> tuple[Config, ModelInfo | None, list[Need]]:
-        """Return settings and model that a dry run can count with where something is missing, and what that is."""
-        return config, None, []
 
     @abstractmethod
     def resolve(self, config: Config, session: Session, model: ModelInfo | None = None) -> Scope:
@@ -247,67 +151,21 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """
         return None
 
-    def joined(self, runs: Sequence[FinishedRun]) -> Page | None:
-        """Return the board of several runs; None for ranks alone. Raise ConfigError if none can be made."""
-        return None
 
-    def evidence(self) -> Evidence:
-        """Return what stands behind a cell of a run's results."""
-        from poolbench_driver.contract.evidence import Evidence
+@dataclass(frozen=True, kw_only=True)
+class SuiteCard:
+    """What a suite is, as data. The registry holds cards, so that a listing of suites loads nothing heavy."""
 
-        return Evidence()
-
-    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
-        """Return which test items each entrant had right, for the power of comparisons.
-
-        Raises:
-            ConfigError: The suite keeps no answer of single items.
-        """
-        raise ConfigError(f"runs of the suite {self.id} keep no answers of single items to compare")
-
-    def units(self, tables: Mapping[str, pa.Table]) -> Units | None:
-        """Return what the primary metric is a mean over, for the power of comparisons; None for the board's blocks."""
-        return None
-
-    def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
-        """Yield what a run's scores of single items show of its figures, without a model; nothing where it has none."""
-        return iter(())
-
-    def behind(self, plan: Planned, block: str, entrant: str, layer: int) -> frozenset[str]:
-        """Return the keys of the artifacts that the figures of a cell of the board are made from.
-
-        Raises:
-            ConfigError: No cell of the suite is measured alone.
-        """
-        raise ConfigError(f"no cell of the suite {self.id} is measured alone; leave out --rerun")
-
-    def conclude(self, tables: Mapping[str, pa.Table], config: Config) -> Conclusion:
-        """Return what does not hold in the tables of a run."""
-        return Conclusion()
-
-    def recorded(self, source: Path) -> Recorded:
-        """Return the board of a recorded table of others, without a cluster and without a run.
-
-        Its figures are published ones; they are never ranked together with those of runs.
-
-        Args:
-            source: A file, or a folder, as the suite defines.
-
-        Raises:
-            ConfigError: The suite does not read recorded tables.
-            InputError: The table cannot be used; the message names file and line.
-        """
-        raise ConfigError(f"the suite {self.id!r} does not read recorded tables; leave out --table")
-
-    def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
-        """Return the board of a recorded table with runs, or results of the reference's own tool, ranked in it.
-
-        Raises:
-            ConfigError: The suite joins nothing, or what is joined cannot be compared with the table.
-            InputError: A table cannot be used; the message names file and line.
-        """
-        raise ConfigError(f"the suite {self.id!r} joins no runs with recorded tables; leave out --join")
-
-    def commands(self) -> typer.Typer | None:
-        """Return commands of its own for the command line; a group such as `export` joins the frame's group."""
-        return None
+    id: str  # value of the column `suite`
+    summary: str  # one sentence
+    dataset: str  # data of the reference; a run may read others, which its rows name
+    revision: str  # what was read of these data; empty if it is not known
+    licence: str  # that of these data; empty if it is not known
+    reference: str = ""  # where the benchmark is published
+    citation: str = ""  # one line, or BibTeX
+    config: type[RunConfig]  # its fields become `--set` paths and keys of the YAML; it says the presets too
+    metrics: tuple[MetricInfo, ...] = ()
+    board: BoardSpec
+    text_tables: tuple[str, ...] = ()  # tables with examples of the texts that it measures; its page shows them too
+    load: Callable[[], Suite[Any, Any, Any]]  # imports what the suite does, and returns it
+    commands: Callable[[], typer.Typer] | None = None  # further commands; a group such as `export` joins the frame's

@@ -6,9 +6,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from poolbench.contracts import Row
+from poolbench.errors import ConfigError
 from poolbench.statuses import Status
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.abilities import MeasuresAlone
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec, FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, named
@@ -45,8 +47,12 @@ class Rerun:
         Raises:
             PoolbenchError: The cluster cannot measure them.
         """
-        session, suite = self.open_session(), SUITES.get(run.config.suite)
-        artifacts, spec, rows = session.artifacts, suite.board, run.tables["results"].to_pylist()
+        card = SUITES.get(run.config.suite)
+        suite = card.load()
+        if not isinstance(suite, MeasuresAlone):
+            raise ConfigError(f"no cell of the suite {card.id} is measured alone; leave out --rerun")
+        session = self.open_session()
+        artifacts, spec, rows = session.artifacts, card.board, run.tables["results"].to_pylist()
         (job,) = prepare_all([run.config], session)
         cells = drawn(rows, spec, self.draw)[: self.count]
         say(f"rerun, draw {self.draw}: {'; '.join(', '.join(map(str, cell)) for cell in cells)}")

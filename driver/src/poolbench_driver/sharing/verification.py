@@ -12,6 +12,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.results import cell_id, results_digest
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_driver.assemble import rank_rows
+from poolbench_driver.contract.abilities import VerifiesFigures
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, differs, is_close, named
@@ -105,7 +106,8 @@ def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say)
         yield _configuration(run, rows)
         yield _model(run, rows)
         stage = "scores"
-        for one in SUITES.get(run.config.suite).verify(run, say):
+        suite = SUITES.get(run.config.suite).load()
+        for one in suite.verify(run, say) if isinstance(suite, VerifiesFigures) else ():
             stage = one.stage
             yield one
         if stage == "scores":

@@ -39,7 +39,7 @@ def put(folder: Path, path: str, content: Any) -> Path:
 
 def test_the_first_form_is_rebuilt_under_every_definition(tmp_path: Path) -> None:
     put(tmp_path, "scope-res/layer_12/width_16k/average_l0_40", result(contrastive_dataset="GulkoA/stories-v2"))
-    (row,) = SUITES.get("ce-bench").recorded(tmp_path).rows
+    (row,) = SUITES.get("ce-bench").load().recorded(tmp_path).rows
     published = {"contrastive": 40.0, "independent": 80.0, "interpretability": 64.0}
     assert row == {
         "path": "scope-res/layer_12/width_16k/average_l0_40",
@@ -62,7 +62,7 @@ def test_the_second_form_has_means_and_counts_of_outliers_too(tmp_path: Path) ->
     second = [{"max": value, "mean": 0.5, "outlier_count_1_both": 7.0} for value in (40.0, 80.0, 64.0)]
     put(tmp_path, "second", result(*second))
     put(tmp_path, "first", result())
-    one, other = SUITES.get("ce-bench").recorded(tmp_path).rows
+    one, other = SUITES.get("ce-bench").load().recorded(tmp_path).rows
     assert {one["path"], other["path"]} == {"first", "second"}
     (rebuilt,) = [row["definitions"] for row in (one, other) if row["path"] == "second"]
     assert rebuilt["mean"] == {"contrastive": 0.5, "independent": 0.5, "interpretability": 0.5}
@@ -75,7 +75,7 @@ def test_the_second_form_has_means_and_counts_of_outliers_too(tmp_path: Path) ->
 def test_a_width_that_is_not_recorded_comes_from_the_path_or_is_null(tmp_path: Path) -> None:
     put(tmp_path, "release_topk_width-2pow12_date-1/trainer_0", result(sae_config={}))
     put(tmp_path, "nameless", result(sae_config=None))
-    recorded = SUITES.get("ce-bench").recorded(tmp_path)
+    recorded = SUITES.get("ce-bench").load().recorded(tmp_path)
     by_path = {row["path"]: row for row in recorded.rows}
     assert by_path["release_topk_width-2pow12_date-1/trainer_0"]["d"] == 4096
     assert by_path["nameless"]["d"] is None and "width" in by_path["nameless"]["note"]
@@ -92,7 +92,7 @@ def test_no_line_of_the_board_mixes_layers(tmp_path: Path) -> None:
             put(tmp_path, f"scope-res/layer_{layer}/width_16k/average_l0_{l0}", values)
     unnamed = {name: value for name, value in CONFIG.items() if name != "hook_name"}
     put(tmp_path, "scope-res/layer_3/width_16k/average_l0_9", result(sae_config=unnamed))
-    board = SUITES.get("ce-bench").recorded(tmp_path).markdown
+    board = SUITES.get("ce-bench").load().recorded(tmp_path).markdown
     lines = [line.split(" | ") for line in board.splitlines() if line.startswith("| scope-res | ")]
     assert [(hook, count, mean) for _, hook, _, _, _, count, _, _, mean, _ in lines] == [
         ("blocks.0.hook_resid_post", "2", "13.0"),
@@ -117,7 +117,7 @@ def test_boards_by_layer_and_site_compare_equal_widths_alone(tmp_path: Path) -> 
         if "other" in path:
             del config["d_sae"]
         put(tmp_path, path, result(score, score, score, sae_config=config))
-    recorded = SUITES.get("ce-bench").recorded(tmp_path)
+    recorded = SUITES.get("ce-bench").load().recorded(tmp_path)
     board = recorded.markdown
     by_layer = board.partition("### By layer")[2].partition("### By site")[0]
     by_site = board.partition("### By site")[2].partition("| autoencoder |")[0]
@@ -138,7 +138,7 @@ def test_boards_by_layer_and_site_compare_equal_widths_alone(tmp_path: Path) -> 
     sites = {row["path"].partition("/")[0]: (row["layer"], row["site"]) for row in recorded.rows if row["d"] == 16384}
     assert sites == {"scope-res": (5, "residual"), "scope-mlp": (12, "mlp"), "scope-att": (12, "attention")}
     put(tmp_path / "alone", "scope-res/layer_12/width_16k/average_l0_20", result())
-    assert "### By" not in SUITES.get("ce-bench").recorded(tmp_path / "alone").markdown
+    assert "### By" not in SUITES.get("ce-bench").load().recorded(tmp_path / "alone").markdown
 
 
 @pytest.mark.parametrize(
@@ -175,19 +175,19 @@ def test_architectures_are_read_from_names() -> None:
 def test_a_dead_file_is_named_and_the_rest_goes_on(tmp_path: Path, content: Any, expected: str) -> None:
     file = put(tmp_path, "dead", content)
     with pytest.raises(InputError) as caught:
-        SUITES.get("ce-bench").recorded(tmp_path)
+        SUITES.get("ce-bench").load().recorded(tmp_path)
     assert expected in str(caught.value) and str(file) in str(caught.value)
     put(tmp_path, "alive", result())
-    recorded = SUITES.get("ce-bench").recorded(tmp_path)
+    recorded = SUITES.get("ce-bench").load().recorded(tmp_path)
     assert [row["path"] for row in recorded.rows] == ["alive"]
     assert any(expected in note for note in recorded.notes) and expected in recorded.markdown
 
 
 def test_folders_without_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no results\.json"):
-        SUITES.get("ce-bench").recorded(tmp_path)
+        SUITES.get("ce-bench").load().recorded(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
-        SUITES.get("ce-bench").recorded(tmp_path / "none")
+        SUITES.get("ce-bench").load().recorded(tmp_path / "none")
 
 
 def test_the_board_orders_what_shares_its_stories() -> None:

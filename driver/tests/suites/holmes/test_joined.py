@@ -10,9 +10,10 @@ import pytest
 from poolbench.errors import ConfigError, InputError
 from poolbench_corpora.probing import ProbingSets, suite_sets
 from poolbench_driver.cli.runs import leaderboard
+from poolbench_driver.contract.abilities import Recorded
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import FinishedRun, Recorded
+from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.suites.holmes.metrics import SCORE
 
 RECORDED = """,probing dataset,linguistic subfield,linguistic phenomena,train portion,A,B
@@ -40,7 +41,7 @@ def run_of(scores: dict[str, float], fidelity: str = "rebuilt", **settings: Any)
 def among(folder: Path, *origins: FinishedRun | Path, table: str = RECORDED) -> Recorded:
     file = folder / "table.csv"
     file.write_text(table, "utf-8")
-    return SUITES.get("holmes").among_recorded(file, origins)
+    return SUITES.get("holmes").load().among_recorded(file, origins)
 
 
 def output(folder: Path, *lines: str) -> Path:
@@ -113,7 +114,7 @@ def test_the_output_of_the_reference_s_tool_is_read_without_its_control_tasks(tm
     recorded = among(tmp_path, file, table=RECORDED)
     joined = [row["entrant"] for row in recorded.rows if row["joined"]]
     assert joined == ["bert MLP (1 hidden)", "bert"] and "on the 1 set in common" in recorded.notes[0]
-    table = SUITES.get("holmes").recorded(file)
+    table = SUITES.get("holmes").load().recorded(file)
     assert pairs_of(table) == {"bert MLP (1 hidden)": 100, "bert": 0}
 
 
@@ -131,7 +132,7 @@ def test_mistakes_in_it_name_file_and_line(tmp_path: Path, lines: list[str], mes
         among(tmp_path, output(tmp_path, *lines))
     one = output(tmp_path, "dep,bert,full,NONE,0,0,0,.8")
     with pytest.raises(InputError, match="models: 1; at least two are needed: --join it to a recorded table"):
-        SUITES.get("holmes").recorded(one)
+        SUITES.get("holmes").load().recorded(one)
 
 
 def test_the_command_joins_a_file_and_refuses_what_has_no_table(

@@ -28,7 +28,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_board_has_the_rates_that_are_computed_by_hand(tmp_path: Path) -> None:
-    rows = SUITES.get("holmes").recorded(written(tmp_path, BY_HAND)).rows
+    rows = SUITES.get("holmes").load().recorded(written(tmp_path, BY_HAND)).rows
     assert [row["entrant"] for row in rows] == ["A", "B", "C"]
     found = {row["entrant"]: [row["winning_rate"][name] for name in ("pairs", "row", "column")] for row in rows}
     expected = {"A": [70.0, 200 / 3, 200 / 3], "B": [60.0, 200 / 3, 100 / 3], "C": [12.5, 0.0, 50.0]}
@@ -97,7 +97,7 @@ def test_of_several_portions_the_one_of_the_site_is_read_and_seeds_are_averaged(
 def test_mistakes_name_file_and_line(tmp_path: Path, text: str, expected: str) -> None:
     file = written(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        SUITES.get("holmes").recorded(file)
+        SUITES.get("holmes").load().recorded(file)
     assert expected in str(caught.value) and str(file) in str(caught.value)
 
 
@@ -105,14 +105,14 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.csv").write_bytes(b"probing dataset,A,B\ndep,\xff,.5\n")
     for name, expected in (("none.csv", "no such file"), ("", "directory"), ("bytes.csv", "not UTF-8 in line 2")):
         with pytest.raises(InputError, match=expected):
-            SUITES.get("holmes").recorded(tmp_path / name)
+            SUITES.get("holmes").load().recorded(tmp_path / name)
 
 
 def test_the_command_prints_text_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, BY_HAND)
     leaderboard(suite="holmes", table=file, as_json=True)
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    assert found == SUITES.get("holmes").recorded(file).rows
+    assert found == SUITES.get("holmes").load().recorded(file).rows
     leaderboard(suite="holmes", table=file)
     printed = capsys.readouterr().out
     assert "| 1 | A | 70.0 |" in printed and "recorded by others in table.csv" in printed

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,14 +19,14 @@ from poolbench.errors import ConfigError, NotFoundError
 from poolbench.statistics.mcnemar import SUFFICIENT, mcnemar_power, mcnemar_size, shares_of
 from poolbench.statistics.paired_power import paired_power, paired_size
 from poolbench.statistics.wilcoxon import least_p
+from poolbench_driver.contract.abilities import AT_LAYER, HasUnits, KeepsAnswers
 from poolbench_driver.contract.metrics import is_higher_better
 from poolbench_driver.contract.page import Column, Heads, Line, Table
-from poolbench_driver.contract.suite import AT_LAYER
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, board_of
 from poolbench_driver.pages.plain import number
 
 if TYPE_CHECKING:
-    from poolbench_driver.contract.suite import FinishedRun, Suite
+    from poolbench_driver.contract.suite import BoardSpec, FinishedRun, SuiteCard
 
 #: Most blocks and items that are tried.
 MOST, MOST_ITEMS = 10_000, 100_000
@@ -97,27 +97,28 @@ class PairPower:
 
 
 def neighbours(
-    suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun], *, planned: float | None = None, items: bool = True
+    card: SuiteCard, runs: Sequence[FinishedRun], *, planned: float | None = None, items: bool = True
 ) -> list[PairPower]:
     """Return the power for each pair of neighbours in the order of the board over some runs; empty without a board.
 
     Args:
-        suite: The runs' suite.
+        card: The runs' suite.
         planned: Difference of the primary metric that the power is of, above 0; by default that of the suite's board.
         items: Whether the answers of single items are read too.
 
     Raises:
         ConfigError: The runs' figures are not comparable, or the difference is out of range.
     """
-    spec = suite.board
+    spec = card.board
     if not spec.competing or spec.primary not in spec.ranked:
         return []
     rows = [row for run in runs for row in run.tables["results"].to_pylist()]
     board = board_of(rows, spec, spec.primary)
     if board is None:
         return []
-    name, values = _units(suite, runs) or (spec.unit, _cells(board))
-    answers = _answers(suite, runs) if items else {}
+    suite = card.load()
+    name, values = _units(suite, runs) if isinstance(suite, HasUnits) else (spec.unit, _cells(board))
+    answers = _answers(suite, runs, spec) if items and isinstance(suite, KeepsAnswers) else {}
     planned = spec.planned_difference if planned is None else planned
     if not 0 < planned < math.inf or (answers and planned > 1):
         raise ConfigError(f"a difference of {planned:g} in {spec.primary} cannot be: give one above 0")
@@ -137,11 +138,9 @@ def _cells(board: RankBoard) -> Values:
     }
 
 
-def _units(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> tuple[str, Values] | None:
+def _units(suite: HasUnits, runs: Sequence[FinishedRun]) -> tuple[str, Values]:
     """Return name and values of the suite's units over some runs; an entrant of several runs has their mean."""
-    units_by_run = [units for run in runs if (units := suite.units(run.tables)) is not None]
-    if not units_by_run:
-        return None
+    units_by_run = [suite.units(run.tables) for run in runs]
     gathered: dict[str, dict[str, list[float]]] = {}
     for units in units_by_run:
         for entrant, by_unit in units.values.items():
@@ -175,18 +174,18 @@ def _pair(
     return PairPower(metric, *pair, block, len(shared), mean, deviation, planned, power, needed, reason, items)
 
 
-def _answers(suite: Suite[Any, Any, Any], runs: Sequence[FinishedRun]) -> _AnswersAt:
-    """Return the answers of single items; empty for a suite or a run that keeps none."""
+def _answers(suite: KeepsAnswers, runs: Sequence[FinishedRun], spec: BoardSpec) -> _AnswersAt:
+    """Return the answers of single items; none of a run that keeps no table of them."""
     gathered: _AnswersAt = {}
     for run in runs:
         try:
             answers = suite.answers(run.tables)
-        except (ConfigError, NotFoundError):
+        except NotFoundError:
             continue
         for block, by_entrant in answers.items():
             for name, by_item in by_entrant.items():
-                entrant, _, layer = name.partition(AT_LAYER) if suite.board.averaged else (name, "", "")
-                at = (run.id, layer) if suite.board.averaged else ("", "")
+                entrant, _, layer = name.partition(AT_LAYER) if spec.averaged else (name, "", "")
+                at = (run.id, layer) if spec.averaged else ("", "")
                 gathered.setdefault(block, {}).setdefault(entrant, {}).setdefault(at, {}).update(by_item)
     return gathered
 

@@ -28,6 +28,7 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage, joined
 from poolbench_driver.stages.vectors import extract_params, plan_vectors
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.ce_bench.metrics import ON_TEST
 
 #: The strategy whose vectors, and directions C1 to C5, stand beside the features.
 POOLING = "A1_mean"
@@ -122,10 +123,11 @@ def concept_rows(planned: ConceptProbes, source: RowSource, column: str = "conce
         column: Where a row has the name of what is probed: `concept`, or `task` for probing sets.
     """
     for (name, layer), key in planned.d1.items():
-        identity = {"entrant": POOLING, column: name, "layer": layer}
-        yield from measured("d1.auroc", key, identity | strategy_columns(STRATEGIES.get(POOLING)), source)
+        identity = {"entrant": POOLING, column: name, "layer": layer, **strategy_columns(STRATEGIES.get(POOLING))}
+        yield from measured("d1.auroc", key, identity, source, split="train", on_test=ON_TEST)
     for (name, layer, entrant), key in planned.sparse.items():
-        yield from measured("sparse.auroc", key, {"entrant": entrant, column: name, "layer": layer}, source)
+        identity = {"entrant": entrant, column: name, "layer": layer}
+        yield from measured("sparse.auroc", key, identity, source, split="train", on_test=ON_TEST)
 
 
 @dataclass(frozen=True)

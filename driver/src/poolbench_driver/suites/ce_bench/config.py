@@ -36,6 +36,11 @@ class CeBenchConfig(RunConfig):
     corpus: PassagesSource = PassagesSource()
     """Where passages of `concepts` and probing sets of `sets` come from: `planted`, `real`, or a folder."""
 
+    @classmethod
+    def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return some pairs of passages that ship as stories, and what concepts and sets are read from."""
+        return {**super().real_text(given), **({} if "stories" in given else REAL_STORIES)}
+
     @property
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names."""

@@ -8,6 +8,8 @@ RECOVERED = "ce.loss_recovered"
 CONTRASTIVE, INDEPENDENT, EXCESS, PAPER = "ce.contrastive", "ce.independent", "ce.interpretability.excess", "ce.paper"
 L0, WIDTH, UNEXPLAINED, DENSE = "ce.l0", "ce.num_features", "ce.unexplained_variance", "ce.dense_share"
 
+#: Metrics of concepts and sets whose figures are of the test split.
+ON_TEST = ("d1.auroc_test", "sparse.auroc_test")
 METRICS = (
     MetricInfo(PRIMARY, "max z of abs(V1 - V2) + abs(I1 - I2), over the square root of d", True, 0, variants=True),
     MetricInfo("ce.contrastive", "max z of abs(V1 - V2), over the square root of d", True, 0, variants=True),

@@ -10,7 +10,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.steps.base import Keys
-from poolbench_driver.contract.source import RowSource, missing
+from poolbench_driver.contract.source import RowSource, measured
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.records.features import FEATURES, FEATURES_SCHEMA
 from poolbench_driver.stages.failure import Failure
@@ -61,17 +61,12 @@ def _measures(metric: str, at: Compared, key: str, source: RowSource, sae: Autoe
     Without a table, `metric` is null.
     """
     identity = {"entrant": at.entrant, "layer": at.layer, "params": {"autoencoder": sae.id} if sae else {}}
-    table = source.table(key)
-    if isinstance(table, Failure):
-        yield {**missing(metric, table), **identity}
-        return
-    timings = source.timings(key)
-    for measure in table.to_pylist():
-        yield {**timings, **measure, **identity}
-        if measure["metric"] == "ce.l0" and measure["value"] is not None:
-            yield {**Measure.of(MINUS_L0, -measure["value"], n=measure["n"]).to_row(), **identity}
-        if measure["metric"] == "ce.num_features":
-            yield {**Measure.of(LOG_WIDTH, math.log2(measure["value"])).to_row(), **identity}
+    for row in measured(metric, key, identity, source, split=None):
+        yield row
+        if row["metric"] == "ce.l0" and row["value"] is not None:
+            yield {**Measure.of(MINUS_L0, -row["value"], n=row["n"]).to_row(), **identity}
+        if row["metric"] == "ce.num_features":
+            yield {**Measure.of(LOG_WIDTH, math.log2(row["value"])).to_row(), **identity}
 
 
 def _subjects(at: Compared, key: str, source: RowSource) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from poolbench.config import EMBEDDING, FINAL, LayerChoice, NamedBudget, StrictModel
 from poolbench.contracts.bounds import Seed
-from poolbench_driver.config import NAMED_SOURCES, Control, CorpusSource, ReadingConfig
+from poolbench_driver.config import NAMED_SOURCES, REAL_TEXT, Control, CorpusSource, ReadingConfig, names_planted
 
 #: What a pretrained model is compared on by default: two sets of changed sentences, and one of a property of the verb.
 REAL_SETS = ("ewt-bigram-shift", "ewt-coordination-inversion", "ewt-tense")
@@ -172,6 +172,13 @@ class DataRequirementsConfig(ReadingConfig):
         if unread := sorted(self.vectors.keys() - files):
             raise ValueError(f"--vectors {unread[0]}: no side of a comparison reads it (vectors={unread[0]})")
         return self
+
+    @classmethod
+    def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return three sets of a treebank, or the source of those that `given` names; of planted sets nothing."""
+        if names_planted(sets := given.get("sets", REAL_SETS)):
+            return {}
+        return {"sets": sets, **REAL_TEXT}
 
     @property
     def sides(self) -> tuple[Configuration, ...]:

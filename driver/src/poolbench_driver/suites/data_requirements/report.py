@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts import Row
 from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
+from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.contract.vega import ACCENT, COLOURS
 from poolbench_driver.pages import drawing as draw
@@ -381,3 +382,13 @@ def sizes_part(comparisons: Sequence[Comparison]) -> Part:
             )
     note = "Accuracy of both sides, and shares of test examples that only one of them has right (sizes.parquet)."
     return Part("sizes", "By size", [Table.of(heads, lines)], "By size", note, is_folded=True)
+
+
+def _behind(cell: OpenedCell) -> Iterator[Part]:
+    """Yield the sizes of a comparison on a set."""
+    name, set_name = cell.row["entrant"], cell.row["task"]
+    if sizes := cell.rows("sizes", entrant=name, task=set_name):
+        yield replace(sizes_part([Comparison(name, set_name, {}, sizes)]), is_folded=False)
+
+
+BEHIND = Evidence(_behind)

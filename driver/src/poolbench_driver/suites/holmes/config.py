@@ -1,12 +1,21 @@
 """The settings of a run of linguistic probing."""
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
-from poolbench_driver.config import NAMED_SOURCES, Control, CorpusSource, ReadingConfig, as_concepts
+from poolbench_driver.config import (
+    NAMED_SOURCES,
+    REAL_TEXT,
+    Control,
+    CorpusSource,
+    ReadingConfig,
+    as_concepts,
+    names_planted,
+)
 
 #: What the names of bags of words begin with.
 BAG_OF_WORDS = "bag_of_words"
@@ -58,6 +67,21 @@ class HolmesConfig(ReadingConfig):
     """Dimensions of a bag of words, an entrant: TF-IDF of each set's texts, reduced by what its training texts have."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Number of seeds of control labels and shuffles. The run's seed draws the splits."""
+
+    #: The reference pools over all positions of a text.
+    published: ClassVar[Mapping[str, Any]] = {"strategies": ["A11_mean_all"]}
+
+    @classmethod
+    def preset(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the amounts of a preset. The demo compares entrants, to have a board."""
+        return super().preset(name, given) | (COMPARED if name == "demo" else {})
+
+    @classmethod
+    def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the sets that ship, with the budget of FlashHolmes and a board; of planted sets nothing."""
+        if names_planted(given.get("sets", ())):
+            return {}
+        return {**REAL_TEXT, **COMPARED, **({} if "flash" in given else FLASH)}
 
     @model_validator(mode="after")
     def _hidden_is_ours(self) -> Self:

@@ -10,7 +10,7 @@ from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
 from poolbench.statistics.ranks import best_first
 from poolbench.statistics.winning_rate import discriminability
-from poolbench_driver.contract.source import RowSource, missing, strategy_columns
+from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
@@ -154,15 +154,9 @@ def _identity(scope: HolmesScope, at: Probed) -> Row:
 
 def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> Iterator[Row]:
     """Yield the figures of one set and entrant, and its score under one name for all sets."""
-    identity, table = _identity(scope, at), source.table(key)
-    if isinstance(table, Failure):
-        yield {**missing(SCORE, table), **identity}
-        return
-    timings = source.timings(key)
-    for measure in table.to_pylist():
-        row = {**timings, **measure, **identity, "split": "test"}
+    for row in measured(SCORE, key, _identity(scope, at), source, split="test"):
         yield row
-        if measure["metric"] in SCORES:
+        if row["metric"] in SCORES:
             yield {**row, "metric": SCORE}
 
 

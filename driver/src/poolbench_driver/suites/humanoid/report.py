@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
+from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import (
     Answer,
     Column,
@@ -23,7 +24,7 @@ from poolbench_driver.pages.plain import entrant_cell, figure, number
 from poolbench_driver.suites.humanoid.cosines import LISTS
 from poolbench_driver.suites.humanoid.metrics import AWAY, PRIMARY, TOWARDS, VALENCE
 from poolbench_driver.suites.humanoid.pictures import arrows, by_amount, single_words
-from poolbench_driver.suites.humanoid.view import Tune, View, view_of
+from poolbench_driver.suites.humanoid.view import Tune, View, towards_first, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,3 +195,14 @@ def words_part(tune: Tune | None) -> Part:
         "median change, in 1.4826 median absolute deviations. All fine-tunes are in words.parquet."
     )
     return Part("words", "Words", [Table.of(heads, lines)], "Words", note)
+
+
+def _behind(cell: OpenedCell) -> Iterator[Part]:
+    """Yield the words of a fine-tune at a layer; figures along a concept are not about words."""
+    entrant, layer = cell.row["entrant"], cell.row["layer"]
+    words = [] if cell.row["concept"] else cell.rows("words", entrant=entrant, layer=layer)
+    if words:
+        yield words_part(Tune(entrant, False, layer, {}, towards_first(words)))
+
+
+BEHIND = Evidence(_behind)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
-from poolbench_driver.contract.suite import Conclusion
+from poolbench_driver.contract.abilities import Conclusion
 from poolbench_driver.suites.planted.signals import SIGNALS, Signal
 
 #: AUROC that a strategy must reach where it has to win, and must not exceed where it has to lose. By the definitions

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, product
 from typing import Any
 
@@ -15,11 +16,12 @@ from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
+from poolbench_driver.contract.abilities import AT_LAYER, Answers
 from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
-from poolbench_driver.contract.suite import AT_LAYER, Answers
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
+from poolbench_driver.suites.poolbench.metrics import ON_TEST
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: AUROC from which a strategy counts as at the ceiling.
@@ -79,23 +81,31 @@ def identity_of(concept: str, strategy: str, layer: int | None) -> Row:
     return {**strategy_columns(STRATEGIES.get(strategy)), "concept": concept, "layer": layer, "split": "train"}
 
 
+#: Measures of D1 as rows.
+_measured = partial(measured, split="train", on_test=ON_TEST)
+
+
 def d1_rows(plan: PoolBenchPlan, source: RowSource) -> Iterator[Row]:
     """Yield D1 of every strategy at every layer, then at layers chosen inside the folds, then checks of concepts."""
     rows = list[Row]()
     for name, probes in plan.probes.concepts.items():
         for spec, layer in product(plan.scope.strategies, plan.scope.layers):
             key = probes.measures[Cell(spec.id, layer)]
-            rows += measured("d1.auroc", key, identity_of(name, spec.id, layer), source)
+            rows += _measured("d1.auroc", key, identity_of(name, spec.id, layer), source)
     for name, probes in plan.probes.concepts.items():
         for strategy, key in probes.nested.items():
-            rows += measured("d1.auroc_nested", key, identity_of(name, strategy, None), source)
+            rows += measured(
+                "d1.auroc_nested", key, identity_of(name, strategy, None), source, split="train", on_test=ON_TEST
+            )
     return chain(rows, concept_check_rows(rows))
 
 
 def published_d1_rows(probes: ConceptProbes, source: RowSource) -> Iterator[Row]:
     """Yield D1 of a concept by the reference's own definition."""
     for (strategy, layer), key in probes.published.items():
-        yield from measured("d1.auroc", key, identity_of(probes.concept.id, strategy, layer), source)
+        yield from measured(
+            "d1.auroc", key, identity_of(probes.concept.id, strategy, layer), source, split="train", on_test=ON_TEST
+        )
 
 
 def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:

@@ -2,6 +2,8 @@
 
 from poolbench_driver.contract.suite import BoardSpec, MetricInfo
 
+#: Metrics of D1 whose figures are of the test split.
+ON_TEST = ("d1.auroc_test", "d1.auroc_test_nested")
 METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("d1.auroc", "out-of-fold AUROC of the linear probe, within-fold pairs", True, 0, 1),
     MetricInfo("d1.auroc_test", "AUROC on the test split of the probe fitted on train", True, 0, 1),

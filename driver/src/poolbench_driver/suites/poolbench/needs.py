@@ -14,7 +14,7 @@ from poolbench_corpora.folders.hub import PREFIX
 from poolbench_corpora.io import concept_folder, has_scorer_texts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig, CorpusConfig, corpus_folder
-from poolbench_driver.contract.suite import Need
+from poolbench_driver.contract.abilities import Need
 from poolbench_driver.doctor.finding import free_bytes_at
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.scope import concepts_of

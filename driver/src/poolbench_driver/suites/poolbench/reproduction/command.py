@@ -19,7 +19,7 @@ from poolbench_driver.suites.poolbench.published_table import OfficialModel, Pub
 
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
-    from poolbench_driver.contract.suite import Need
+    from poolbench_driver.contract.abilities import Need
     from poolbench_driver.records import RunFolder
 
 

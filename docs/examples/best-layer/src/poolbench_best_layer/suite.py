@@ -1,0 +1,65 @@
+"""What the suite `best_layer` does: its plan, and its rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.steps.roles import Cell
+from poolbench_best_layer import AUROC, Settings
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import as_concepts
+from poolbench_driver.contract.source import RowSource, measured
+from poolbench_driver.contract.suite import Suite, Tables
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.probes import Probes, plan_components, plan_probes
+from poolbench_driver.stages.resolve import resolve
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan, joined
+from poolbench_driver.stages.vectors import plan_vectors
+
+
+@dataclass(frozen=True)
+class LayersScope:
+    """The settings of a run, and what the stages read."""
+
+    config: Settings
+    stages: Scope
+
+
+@dataclass(frozen=True)
+class LayersPlan(Plan):
+    """Probes of one strategy at every layer."""
+
+    scope: Scope
+    probes: Probes
+
+
+class BestLayer(Suite[Settings, LayersScope, LayersPlan]):
+    """Layers, ranked over concepts."""
+
+    def resolve(self, config: Settings, session: Session, model: ModelInfo | None = None) -> LayersScope:
+        """Return concepts, model and the one strategy, checked."""
+        probing = as_concepts(config, strategies=(config.pooling,), metrics=("d1",))
+        return LayersScope(config, resolve(probing, session, model))
+
+    def plan(self, scope: LayersScope) -> LayersPlan:
+        """Join the stages: passages to vectors, vectors to probes."""
+        vectors = plan_vectors(scope.stages)
+        components = plan_components(scope.stages, vectors)
+        probes = plan_probes(scope.stages, vectors, components)
+        tasks = joined([vectors, components, probes])
+        return LayersPlan(scope.config, tasks, scope.stages.facts, scope.stages, probes)
+
+    def assemble(self, plan: LayersPlan, source: RowSource) -> Tables:
+        """Return one row for each concept and layer."""
+        return Tables(list(self._rows(plan, source)))
+
+    def _rows(self, plan: LayersPlan, source: RowSource) -> Iterator[dict[str, Any]]:
+        (strategy,) = plan.scope.strategies
+        for concept, probes in plan.probes.concepts.items():
+            for layer in plan.scope.layers:
+                identity = {"concept": concept, "strategy": strategy.id, "strategy_version": strategy.version}
+                key = probes.measures[Cell(strategy.id, layer)]
+                for row in measured("d1.auroc", key, identity, source, split="train"):
+                    if row["metric"] == "d1.auroc":
+                        yield {**row, "metric": AUROC, "entrant": f"layer {layer}"}

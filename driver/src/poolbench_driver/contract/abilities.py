@@ -1,0 +1,175 @@
+"""Further abilities of a suite, and what they return.
+
+A suite that has what a protocol names has the ability; the frame asks with `isinstance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from poolbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.contract.evidence import Evidence
+    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.suite import FinishedRun
+    from poolbench_driver.contract.verification import Check, Say
+    from poolbench_driver.models import ModelInfo
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a run needs."""
+
+    what: str  # the thing, as one says it of what is not there
+    found: bool  # whether it is there
+    instead: str  # how to get it, and the flag that replaces it
+    stops: bool = True  # whether the run cannot start without it
+    nulls: tuple[str, ...] = ()  # metrics that are null without it
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.instead}"
+
+
+def require_all(found: Iterable[Need]) -> None:
+    """Raise ConfigError that names everything without which a run cannot start."""
+    if stopping := list(dict.fromkeys(str(need) for need in found if need.stops)):
+        raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
+
+
+def lines(found: Sequence[Need]) -> list[str]:
+    """Return one line for each thing that is missing, each once."""
+    marks = {True: "missing", False: "note"}
+    return list(dict.fromkeys(f"{marks[need.stops]}: {need}" for need in found))
+
+
+@runtime_checkable
+class ListsNeeds(Protocol):
+    """A suite whose runs need more than a model."""
+
+    def missing(self, config: Any, session: Session) -> list[Need]:
+        """Return what a run lacks on a cluster, with the flag that replaces it."""
+
+    def stand_ins(self, config: Any, session: Session) -> tuple[Any, ModelInfo | None, list[Need]]:
+        """Return settings and model that a dry run can count with where something is missing, and what that is."""
+
+
+#: Whether entrants were right, by ranked block (set or concept), entrant and test item. Where the board averages over
+#: layers, an entrant is named with its layer: its name, `AT_LAYER` and the layer.
+Answers = dict[str, dict[str, dict[str, bool]]]
+AT_LAYER = " layer "
+
+
+@runtime_checkable
+class KeepsAnswers(Protocol):
+    """A suite whose tables say which test items each entrant had right."""
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return which test items each entrant had right, for the power of comparisons."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the primary metric is a mean over, where a board has one block, such as subjects or words."""
+
+    name: str  # what one of them is called, in the singular
+    values: Mapping[str, Mapping[str, float]]  # by entrant and unit; their mean is the primary metric
+
+
+@runtime_checkable
+class HasUnits(Protocol):
+    """A suite whose primary metric is a mean over other units than the board's blocks."""
+
+    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+        """Return the units with their values, for the power of comparisons."""
+
+
+@runtime_checkable
+class ShowsEvidence(Protocol):
+    """A suite that says what stands behind a cell of a run's results."""
+
+    evidence: Evidence
+
+
+@runtime_checkable
+class JoinsRuns(Protocol):
+    """A suite that has a board of several runs of its own, where the frame has ranks alone."""
+
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        """Return the board of several runs; raise ConfigError if none can be made."""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a suite makes of the tables of a run."""
+
+    wrong: Sequence[str] = ()  # what does not hold; such a run has failed
+    shown: str = ""  # what the command prints in any case, before the paths of the files
+    files: Mapping[str, Any] = field(default_factory=dict)  # contents of JSON files in the run's folder, by name
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """A suite that expects something of every run."""
+
+    def conclude(self, tables: Mapping[str, pa.Table], config: Any) -> Conclusion:
+        """Return what does not hold in the tables of a run."""
+
+
+@runtime_checkable
+class VerifiesFigures(Protocol):
+    """A suite whose figures can be computed again from the tables of a run, without a model."""
+
+    def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
+        """Yield what a run's scores of single items show of its figures; nothing where it has none."""
+
+
+@runtime_checkable
+class MeasuresAlone(Protocol):
+    """A suite whose cells can be measured alone."""
+
+    def behind(self, plan: Any, block: str, entrant: str, layer: int) -> frozenset[str]:
+        """Return the keys of the artifacts that the figures of a cell of the board are made from."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a suite makes of a table that others recorded."""
+
+    rows: list[dict[str, Any]]  # one object for each line of the board, for JSON
+    markdown: str  # the board as text, and what the table says about published claims
+    notes: Sequence[str] = ()  # what could not be used, which the text says too
+
+
+@runtime_checkable
+class ReadsRecorded(Protocol):
+    """A suite that reads tables of others, whose published figures are never ranked together with those of runs."""
+
+    def recorded(self, source: Path) -> Recorded:
+        """Return the board of a recorded table, without a cluster and without a run.
+
+        Args:
+            source: A file, or a folder, as the suite defines.
+
+        Raises:
+            InputError: The table cannot be used; the message names file and line.
+        """
+
+
+@runtime_checkable
+class JoinsRecorded(Protocol):
+    """A suite that ranks runs among the entrants of a recorded table."""
+
+    def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
+        """Return the board of a recorded table with runs, or results of the reference's own tool, ranked in it.
+
+        Raises:
+            ConfigError: What is joined cannot be compared with the table.
+            InputError: A table cannot be used; the message names file and line.
+        """

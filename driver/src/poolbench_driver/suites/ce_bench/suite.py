@@ -1,0 +1,69 @@
+"""What the suite CE-Bench does."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.abilities import Recorded, Units
+from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.suites.ce_bench import plan as planning
+from poolbench_driver.suites.ce_bench import report as reporting
+from poolbench_driver.suites.ce_bench.config import CeBenchConfig
+from poolbench_driver.suites.ce_bench.evidence import BEHIND
+from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
+from poolbench_driver.suites.ce_bench.recorded import board, board_markdown, read_tree
+from poolbench_driver.suites.ce_bench.rows import assemble
+
+
+class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
+    """Contrastive evaluation of sparse autoencoders on pairs of stories."""
+
+    evidence = BEHIND
+
+    def check(self, config: CeBenchConfig) -> None:
+        """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
+        planning.check(config)
+
+    def resolve(self, config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
+        """Return stories, autoencoders and the model, checked."""
+        return planning.resolve(config, session, model)
+
+    def plan(self, scope: CeBenchScope) -> CeBenchPlan:
+        return planning.plan(scope)
+
+    def describe(self, plan: CeBenchPlan) -> Description:
+        stories = plan.scope.stories
+        counted = {
+            "autoencoders": len(plan.scope.saes),
+            "pairs": stories.rows.num_rows,
+            "subjects": len(set(stories.rows["subject"].to_pylist())),
+            **({"probing sets": len(plan.scope.sets.by_set)} if plan.scope.sets.by_set else {}),
+        }
+        return Description.of_numbers(counted)
+
+    def assemble(self, plan: CeBenchPlan, source: RowSource) -> Tables:
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Page:
+        return reporting.report(tables)
+
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        return reporting.joined(runs)
+
+    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+        """Return the subjects: the score of an entrant is its mean over them."""
+        values: dict[str, dict[str, float]] = {}
+        for row in tables["subjects"].to_pylist():
+            if row["interpretability"] is not None:
+                values.setdefault(row["entrant"], {})[row["subject"]] = row["interpretability"]
+        return Units("subject", values)
+
+    def recorded(self, source: Path) -> Recorded:
+        """Return the board of a tree of recorded results."""
+        tree = read_tree(source)
+        return Recorded(board(tree.entries), board_markdown(source, tree), tree.notes)

@@ -1,0 +1,84 @@
+"""What the suite Holmes does."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.abilities import Answers, Recorded
+from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.suites.holmes import joined as joining
+from poolbench_driver.suites.holmes import plan as planning
+from poolbench_driver.suites.holmes import report as reporting
+from poolbench_driver.suites.holmes.config import HolmesConfig
+from poolbench_driver.suites.holmes.evidence import BEHIND
+from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
+from poolbench_driver.suites.holmes.recorded import board, board_markdown
+from poolbench_driver.suites.holmes.rows import assemble
+
+
+class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
+    """Linguistic probing: sets of labelled texts and spans, over models, layers and pooling strategies."""
+
+    evidence = BEHIND
+
+    def check(self, config: HolmesConfig) -> None:
+        """Raise UnknownNameError, CorpusError or InputError for sets, strategies and files that are not there."""
+        planning.chosen_sets(config)
+        planning.strategies_of(config)
+        planning.files_of(config)
+
+    def resolve(self, config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
+        """Return probing sets, strategies, layers and the model, checked."""
+        return planning.resolve(config, session, model)
+
+    def plan(self, scope: HolmesScope) -> HolmesPlan:
+        return planning.plan(scope)
+
+    def describe(self, plan: HolmesPlan) -> Description:
+        sets, cells = len(plan.scope.sets), len({at[1:] for at in plan.probes})
+        return Description(
+            [f"{sets} probing sets, {cells} entrants"], {"sets": list(plan.scope.sets), "entrants": cells}
+        )
+
+    def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Page:
+        return reporting.report(tables)
+
+    def joined(self, runs: Sequence[FinishedRun]) -> Page:
+        return reporting.joined(runs)
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return the test instances that each entrant had right, by set; a real value is neither right nor wrong."""
+        classed = {row["set"] for row in tables["sets"].to_pylist() if row["task"] == "classes"}
+        right: Answers = {}
+        for row in tables["predictions"].to_pylist():
+            if row["set"] in classed and row["predicted"] is not None:
+                by_item = right.setdefault(row["set"], {}).setdefault(row["entrant"], {})
+                by_item[row["instance_id"]] = row["predicted"] == row["truth"]
+        return right
+
+    def recorded(self, source: Path) -> Recorded:
+        """Return the winning rates of a table of the public leaderboard."""
+        scores = joining.read_table(source)
+        rows = board(scores)
+        return Recorded(rows, board_markdown(source, scores, rows), scores.notes)
+
+    def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
+        """Return the same with runs of protocol `published`, or `results_holmes.csv`, on the sets in common."""
+        entrants = [
+            entrant
+            for origin in joined
+            for entrant in (
+                joining.entrants_of_output(origin) if isinstance(origin, Path) else joining.entrants_of_run(origin)
+            )
+        ]
+        table = joining.join(joining.read_table(source, joining.one_portion(entrants)), entrants)
+        rows = [{**row, "joined": row["entrant"] in table.names} for row in board(table.scores)]
+        return Recorded(rows, board_markdown(source, table.scores, rows, table.note), [table.note, *table.scores.notes])

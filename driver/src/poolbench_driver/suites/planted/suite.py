@@ -1,0 +1,63 @@
+"""What the planted suite does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.contract.abilities import Answers, Conclusion
+from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Suite, Tables
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.resolve import resolve
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.planted.config import PlantedConfig
+from poolbench_driver.suites.planted.judge import conclude
+from poolbench_driver.suites.planted.register import register
+from poolbench_driver.suites.poolbench.d1 import right_passages
+from poolbench_driver.suites.poolbench.evidence import BEHIND
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
+from poolbench_driver.suites.poolbench.report import report
+from poolbench_driver.suites.poolbench.tables import assemble
+
+
+@dataclass(frozen=True)
+class PlantedScope:
+    """What a run checks, and the scope of PoolBench that measures it."""
+
+    config: PlantedConfig
+    probing: Scope
+
+
+class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
+    """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
+
+    evidence = BEHIND
+
+    def resolve(self, config: PlantedConfig, session: Session, model: ModelInfo | None = None) -> PlantedScope:
+        """Put the suite's concepts into the store, and return what is measured."""
+        register(session.artifacts.store)
+        probing = resolve(config.probing, session, model)
+        return PlantedScope(config.model_copy(update={"strategies": probing.config.strategies}), probing)
+
+    def plan(self, scope: PlantedScope) -> PoolBenchPlan:
+        """Return the plan of D1 on the suite's concepts."""
+        return replace(make_plan(scope.probing), config=scope.config)
+
+    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
+        """Return the rows of D1."""
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Page:
+        """Return the page of PoolBench."""
+        return report(tables)
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return the passages that the probe of each strategy and layer had right, by concept."""
+        return right_passages(tables["passage_scores"])
+
+    def conclude(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Conclusion:
+        """Return every expectation with what was measured, and what does not hold."""
+        return conclude(tables["results"].to_pylist(), config.strategies)

@@ -1,0 +1,87 @@
+"""What the suite PoolBench does."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.contract.abilities import Answers, Need
+from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.source import RowSource
+from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
+from poolbench_driver.contract.verification import Check, Say
+from poolbench_driver.imports.imported_states import is_imported
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.names import check_names
+from poolbench_driver.stages.resolve import resolve
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench import verification
+from poolbench_driver.suites.poolbench.d1 import right_passages
+from poolbench_driver.suites.poolbench.evidence import BEHIND
+from poolbench_driver.suites.poolbench.needs import needs_of, with_stand_ins
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan, num_texts
+from poolbench_driver.suites.poolbench.published_texts import with_published_texts
+from poolbench_driver.suites.poolbench.report import report
+from poolbench_driver.suites.poolbench.tables import assemble
+
+
+class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
+    """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
+
+    evidence = BEHIND
+
+    def check(self, config: ConceptsConfig) -> None:
+        """Raise UnknownNameError or ConfigError for strategies and concepts that are not there."""
+        check_names(config)
+
+    def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
+        """Return what a run lacks on a cluster, with the flag that replaces it."""
+        if is_imported(config.model):  # an import has everything
+            return []
+        return [need for need in needs_of(config, session.settings) if not need.found]
+
+    def stand_ins(
+        self, config: ConceptsConfig, session: Session
+    ) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
+        """Return settings and model that a dry run can count with where something is missing, and what that is."""
+        return with_stand_ins(config, session)
+
+    def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+        """Return concepts, strategies, layers and the model, checked."""
+        return with_published_texts(resolve(config, session, model))
+
+    def plan(self, scope: Scope) -> PoolBenchPlan:
+        return make_plan(scope)
+
+    def describe(self, plan: PoolBenchPlan) -> Description:
+        scope = plan.scope
+        steering = f", steering at layer {scope.steering_layer}" if scope.steers else ""
+        lines = [
+            f"concepts {', '.join(scope.config.concepts)}",
+            f"{len(scope.strategies)} strategies, layers {scope.layers}{steering}",
+        ]
+        fields = {
+            "concepts": list(scope.config.concepts),
+            "strategies": [spec.id for spec in scope.strategies],
+            "layers": scope.layers,
+        }
+        return Description(lines, fields, num_texts(scope))
+
+    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
+        return assemble(plan, source)
+
+    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Page:
+        return report(tables)
+
+    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+        """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""
+        return right_passages(tables["passage_scores"])
+
+    def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
+        """Yield what the scores of passages and texts show of cells, corpus, D1, D2 and D3."""
+        return verification.verify(run, say)
+
+    def behind(self, plan: PoolBenchPlan, block: str, entrant: str, layer: int) -> frozenset[str]:
+        """Return the artifacts of a strategy on a concept at a layer."""
+        return verification.behind(plan, block, entrant, layer)
