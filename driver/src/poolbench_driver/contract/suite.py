@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    import typer
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
@@ -307,7 +306,3 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
             InputError: A table cannot be used; the message names file and line.
         """
         raise ConfigError(f"the suite {self.id!r} joins no runs with recorded tables; leave out --join")
-
-    def commands(self) -> typer.Typer | None:
-        """Return commands of its own for the command line; a group such as `export` joins the frame's group."""
-        return None

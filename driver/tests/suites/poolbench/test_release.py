@@ -23,10 +23,10 @@ from poolbench.steps.roles import Cell
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_corpora.io import read_concept
+from poolbench_driver.cli.export import concept_export
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.suites.poolbench.release.activations import export_activations
-from poolbench_driver.suites.poolbench.release.commands import of_concepts
 from poolbench_driver.suites.poolbench.release.directions import export_directions
 from poolbench_driver.suites.poolbench.release.source import model_folder, releasable_concepts
 from poolbench_driver.suites.poolbench.release.steered import RELEASE, export_steered_outputs
@@ -214,12 +214,12 @@ def test_the_command_refuses_sensitive_concepts_and_says_what_it_wrote(
     monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where: dict[str, Any] = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs", "licence": None}
     with pytest.raises(RestrictedError):
-        of_concepts("steered-outputs")(**where, concepts="toxicity")
+        concept_export("steered-outputs")(**where, concepts="toxicity")
     assert not (tmp_path / "out").exists()
-    assert of_concepts("steered-outputs")(**where, concepts=None) == 0
+    assert concept_export("steered-outputs")(**where, concepts=None) == 0
     assert "414 texts of 1 concepts, licence apache-2.0" in capsys.readouterr().out
     made.artifacts.delete(made.plan.steering.texts.concepts["contrast"].texts["L5_keyword"].texts)
-    assert of_concepts("steered-outputs")(**where, concepts="contrast") == 1
+    assert concept_export("steered-outputs")(**where, concepts="contrast") == 1
     assert "missing: contrast, L5_keyword" in capsys.readouterr().err
 
 
@@ -430,12 +430,12 @@ def test_the_command_says_what_it_leaves_out(
     monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: made)  # has the store
     monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs"}
-    assert of_concepts("directions")(**where) == 0
+    assert concept_export("directions")(**where) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "left out, because they are sensitive: toxicity"
     assert said[-1].endswith("directions, 1 concepts, licence apache-2.0")
     command = f"`poolbench-driver export directions {folder.id} --output FOLDER`"
     assert command in (tmp_path / "out/README.md").read_text()
     with pytest.raises(RestrictedError, match="toxicity"):
-        of_concepts("directions")(**{**where, "output": tmp_path / "other"}, concepts="contrast,toxicity")
+        concept_export("directions")(**{**where, "output": tmp_path / "other"}, concepts="contrast,toxicity")
     assert not (tmp_path / "other").exists()

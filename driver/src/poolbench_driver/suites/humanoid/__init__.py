@@ -12,7 +12,6 @@ from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import typer
 
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.evidence import Evidence
@@ -85,16 +84,6 @@ class Humanoid(Suite[HumanoidConfig, "HumanoidScope", "HumanoidPlan"]):
         from poolbench_driver.suites.humanoid.rows import variance_by_word
 
         return Units("word", variance_by_word(tables["words"].to_pylist()))
-
-    def commands(self) -> typer.Typer:
-        """Return `persona`, which trains fine-tunes on sentences."""
-        import typer
-
-        from poolbench_driver.suites.humanoid import persona
-
-        app = typer.Typer(rich_markup_mode=None)
-        app.add_typer(persona.app, name="persona", rich_help_panel="Data")
-        return app
 
 
 SUITES.add(Humanoid())

@@ -13,7 +13,6 @@ from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import typer
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
@@ -141,21 +140,6 @@ class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
         from poolbench_driver.suites.poolbench.verification import behind
 
         return behind(plan, block, entrant, layer)
-
-    def commands(self) -> typer.Typer:
-        """Return `reproduce`, `find`, what `export` writes of concepts, and the probes of `vectors`."""
-        import typer
-
-        from poolbench_driver.suites.poolbench.release import commands
-        from poolbench_driver.suites.poolbench.reproduction.command import reproduce
-        from poolbench_driver.suites.poolbench.search.command import find
-
-        app = typer.Typer(rich_markup_mode=None)
-        app.command(rich_help_panel="Results")(reproduce)
-        app.command(rich_help_panel="Measure")(find)
-        app.add_typer(commands.app, name="export")
-        app.add_typer(commands.vectors, name="vectors")
-        return app
 
 
 SUITES.add(PoolBench())

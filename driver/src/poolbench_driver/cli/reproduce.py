@@ -14,13 +14,13 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.cli.tables import AsJson, Show, show_tables
-from poolbench_driver.config import ConceptsConfig, corpus_folder
-from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
+    from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.contract.suite import Need
     from poolbench_driver.records import RunFolder
+    from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
 
 def published_settings(table: PublishedTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def published_settings(table: PublishedTable, model: OfficialModel, corpus: str)
             concepts of the table are asked for.
     """
     from poolbench_corpora.io import concept_folder
+    from poolbench_driver.config import corpus_folder
 
     metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
     local_concepts = [name for name in table.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]

@@ -21,8 +21,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from poolbench.config import asset_path, change_revision
 from poolbench.errors import InputError
+from poolbench_driver.cli.persona import _check_lengths
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
-from poolbench_driver.suites.humanoid.persona import _check_lengths
 from poolbench_driver.suites.humanoid.plan import fine_tunes
 
 Driver = Callable[..., CompletedProcess[str]]
