@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SUITES = "driver/src/poolbench_driver/suites/"
-COMMANDS = "driver/src/poolbench_driver/cli/"
+DRIVER = "driver/src/poolbench_driver/"
+SUITES = f"{DRIVER}suites/"
 
-#: Commands of PoolBench.
-OF_POOLBENCH = ("export", "find", "reproduce", "vectors")
+#: Commands about runs of PoolBench, and the search, which is made of such runs.
+OF_POOLBENCH = ("cli/export.py", "cli/find.py", "cli/reproduce.py", "cli/vectors.py", "find/")
 
 
 def named_in(pattern: str) -> list[str]:
@@ -25,14 +25,14 @@ def named_in(pattern: str) -> list[str]:
 @pytest.mark.parametrize(
     ("names", "places"),
     [
-        ("humanoid|Humanoid", (f"{SUITES}humanoid/", "services/prober/", f"{COMMANDS}persona.py")),
-        ("ce_bench|ce-bench|CeBench", (f"{SUITES}ce_bench/", f"{COMMANDS}importing.py")),
+        ("humanoid|Humanoid", (f"{SUITES}humanoid/", "services/prober/", f"{DRIVER}cli/persona.py")),
+        ("ce_bench|ce-bench|CeBench", (f"{SUITES}ce_bench/", f"{DRIVER}cli/importing.py")),
         (r"suites\.holmes|suites/holmes|Holmes(Config|Plan|Scope)", (f"{SUITES}holmes/",)),
         (r"suites\.planted|suites/planted", (f"{SUITES}planted/",)),
         # The package has the suite's name too; `planted` is a subclass of the suite.
         (
             r"suites\.poolbench|suites/poolbench|PoolBenchPlan",
-            (f"{SUITES}poolbench/", f"{SUITES}planted/", *(f"{COMMANDS}{name}.py" for name in OF_POOLBENCH)),
+            (f"{SUITES}poolbench/", f"{SUITES}planted/", *(f"{DRIVER}{place}" for place in OF_POOLBENCH)),
         ),
     ],
     ids=("humanoid", "ce-bench", "holmes", "planted", "poolbench"),

@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from poolbench_driver.cluster.services import Services
-from poolbench_driver.suites.poolbench.search.damage import Pair, blimp_pairs
+from poolbench_driver.find.damage import Pair, blimp_pairs
 
 TASK = "blimp_pairs"
 #: Pairs of each paradigm, and sentences of one request.

@@ -5,8 +5,9 @@ functions.
 
 The packages, from the top down. A package imports only packages below it, which `lint-imports` checks:
 
-    suites      one folder each; nothing below them names one
     cli         commands: arguments in, text and exit codes out
+    find        the search for the best steering vector of a concept, which starts runs
+    suites      one folder each; nothing below them names one
     api         the Python interface, which the commands use: a cluster, runs, and requests to one service
     sharing     bundles of runs: pack, sign, verify, list on a board, push and pull
     series      the runs of one command, one for each model

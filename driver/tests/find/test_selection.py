@@ -11,13 +11,13 @@ from tests.pages import REPOSITORY
 
 from poolbench.config.budgets import BUDGETS
 from poolbench.contracts.results import RESULT_SCHEMA
-from poolbench.errors import CellError, ConfigError, RestrictedError
+from poolbench.errors import CellError, RestrictedError
 from poolbench.statistics.response import ResponseGrid, split_openings
-from poolbench_driver.config import read_assignments
+from poolbench_driver.find.search import Search, find, grid_of, screen
+from poolbench_driver.find.selection import Candidate, select
+from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.search.runs import Search, find, grid_of, screen
-from poolbench_driver.suites.poolbench.search.selection import Candidate, select
 
 STRENGTHS = np.array([0.0, 0.1, 0.2, 0.4])
 RULES = SteeringRules(num_bootstrap=400)
@@ -147,31 +147,16 @@ def test_the_best_against_itself_is_not_a_test() -> None:
 
 def test_a_sensitive_concept_is_refused_before_any_work(tmp_path: Path) -> None:
     session: Any = None  # nothing may be asked of it
+    search = Search.of(FindSettings(concept="toxicity"), tmp_path)
     with pytest.raises(RestrictedError, match="toxicity"):
-        find(Search("toxicity", {}), session, tmp_path, lambda: pytest.fail("a run began"), lambda line: None)
+        find(search, session, tmp_path, lambda: pytest.fail("a run began"), lambda line: None)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("preset", "num_openings"), [("demo", 20), ("small", 8)])
-def test_a_search_has_all_openings_of_its_budget(preset: str, num_openings: int) -> None:
-    """The run of the demo has fewer."""
-    assert Search("contrast", {"preset": preset}).probing().budget.num_openings == num_openings
-    with pytest.raises(ConfigError, match="tiny"):
-        Search("contrast", {"preset": "tiny"}).probing()
-
-
-def test_settings_reach_the_runs_but_not_what_the_search_decides() -> None:
-    search = Search("contrast", {}, assignments=read_assignments(["budget.num_openings=6", "steering.temperature=0.3"]))
-    config = search.steering(1, ["A1_mean"])
-    assert (config.budget.num_openings, config.steering.temperature, config.concepts) == (6, 0.3, ("contrast",))
-    with pytest.raises(ConfigError, match="--set concepts: a search decides this"):
-        Search("contrast", {}, assignments=read_assignments(["concepts=[causation]"]))
 
 
 @pytest.mark.parametrize("status", ["scorer_invalid", "not_fluent", "no_coverage"])
 def test_a_candidate_without_a_gain_cannot_be_chosen_and_says_why(tmp_path: Path, status: str) -> None:
     """A scorer that failed its gate gives scores all the same; they must not choose a vector."""
-    folder = RunFolder.create(tmp_path, Search("contrast", {}).steering(1, ["S0"]))
+    folder = RunFolder.create(tmp_path, FindSettings(concept="contrast").steering(1, ["S0"]))
     row = dict.fromkeys(RESULT_SCHEMA.names) | {"metric": "d2.best_gain", "concept": "contrast", "strategy": "S0"}
     row |= {"status": status, "reason": "the gate failed", "higher_is_better": True}
     folder.write_table("results", pa.Table.from_pylist([row], RESULT_SCHEMA))

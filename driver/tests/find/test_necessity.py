@@ -15,16 +15,16 @@ from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.stages.stage import PlannedWork
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.search.necessity import (
+from poolbench_driver.find.necessity import (
     Necessity,
     directions_step,
     halves_step,
     necessity_measures,
     necessity_part,
 )
-from poolbench_driver.suites.poolbench.search.scored import ScoredKeys
+from poolbench_driver.find.scored import ScoredKeys
+from poolbench_driver.stages.stage import PlannedWork
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 
 RULES = SteeringRules(num_bootstrap=300)

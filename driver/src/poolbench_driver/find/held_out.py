@@ -7,9 +7,9 @@ import numpy as np
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.storage import Artifacts
+from poolbench_driver.find.selection import Selection
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.selection import Selection
 
 
 @dataclass(frozen=True)

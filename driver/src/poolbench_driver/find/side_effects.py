@@ -13,15 +13,15 @@ from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.errors import ConfigError
 from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.find.figures import card_measure
+from poolbench_driver.find.held_out import HeldOutText, text_keys
+from poolbench_driver.find.scored import figure, gated, rules_of, scorers_of, send
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import plan_scores_of
 from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.figures import card_measure
-from poolbench_driver.suites.poolbench.search.held_out import HeldOutText, text_keys
-from poolbench_driver.suites.poolbench.search.scored import figure, gated, rules_of, scorers_of, send
 from poolbench_driver.vectors.card import CardMeasure
 
 

@@ -27,14 +27,14 @@ from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import SteeringConfig
 from poolbench_driver.corpora.sources import stored_rows
+from poolbench_driver.find import scored
+from poolbench_driver.find.damage import DamageTask, UserTexts, benign_of
+from poolbench_driver.find.scored import ScoredKeys
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage
 from poolbench_driver.stages.steering import Scorers, generate
 from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
-from poolbench_driver.suites.poolbench.search import scored
-from poolbench_driver.suites.poolbench.search.damage import DamageTask, UserTexts, benign_of
-from poolbench_driver.suites.poolbench.search.scored import ScoredKeys
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.importing import import_vector
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +29,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import openings_step
-from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.steering import Texts
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.suites.poolbench.search.baselines import (
+from poolbench_driver.find.baselines import (
     Baseline,
     Baselines,
     LikelyKeys,
@@ -44,9 +40,14 @@ from poolbench_driver.suites.poolbench.search.baselines import (
     shots_step,
     steered_gain,
 )
-from poolbench_driver.suites.poolbench.search.necessity import plan_necessity
-from poolbench_driver.suites.poolbench.search.runs import Search
-from poolbench_driver.suites.poolbench.search.selection import Candidate, select
+from poolbench_driver.find.necessity import plan_necessity
+from poolbench_driver.find.selection import Candidate, select
+from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.steering import Texts
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.vectors.card import CardMeasure, Strength
 
 from .test_selection import RULES, grid, lazily_read, simulated
@@ -130,10 +131,12 @@ def test_examples_stand_before_each_opening(artifacts: Artifacts) -> None:
         assert row["text"] == "\n\n".join(["word " * 2, "word " * 2, "word " * 3, opening["text"]])
 
 
-def plan_of(constructions: tuple[str, ...] = ("C1",), **settings: object) -> PoolBenchPlan:
-    budget = {"num_train": 40, "num_test": 20, "num_bootstrap": 50}
-    settings = {"preset": "small", "model": "demo", "corpus": {"source": "planted"}, "budget": budget, **settings}
-    config = Search("contrast", settings, constructions).steering(LAYER, ["A1_mean"])
+SIZES = ("budget.num_train=40", "budget.num_test=20", "budget.num_bootstrap=50")
+
+
+def plan_of(sets: tuple[str, ...] = SIZES, **settings: Any) -> PoolBenchPlan:
+    search = FindSettings(concept="contrast", model="demo", budget="small", corpus="planted", sets=sets, **settings)
+    config = search.steering(LAYER, ["A1_mean"])
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
     return make_plan(Scope(config, model, (STRATEGIES.get("A1_mean"),), annotator_version("annotator")))
 
@@ -161,7 +164,7 @@ def test_what_a_run_has_steered_along_is_not_sent_again(store: Artifacts) -> Non
     assert set(stage.by_name) == {
         "random", "trained", "pca", "probe", "pair_pca", "lda", "sae", "actadd", "few_shot", "prompting",
     }  # fmt: skip
-    with_further = plan_of(("C1", "C2"))
+    with_further = plan_of(constructions=("C1", "C2"))
     run_keys = {key for task in with_further.tasks.values() for key in task.outputs.values()}
     keys = {name: one for name, one in stage.by_name.items() if isinstance(one, Baseline)}
     assert {keys["pca"].raised.texts.texts, keys["pca"].raised.scores} <= run_keys
@@ -176,7 +179,7 @@ def test_what_a_run_has_steered_along_is_not_sent_again(store: Artifacts) -> Non
 
 
 def test_later_layers_are_read_from_the_run_and_once_more_without_the_direction(store: Artifacts) -> None:
-    plan = plan_of(layers=[2, LAYER, 4])
+    plan = plan_of(layers=(2, LAYER, 4))
     stage = plan_necessity(plan, [BEST], store, reads_later=True)
     assert not plan_necessity(plan, [BEST], store).later
     assert stage.later.keys() == {4} and stage.later[4].keys() == {"nothing", "vector", "random_0"}
@@ -189,13 +192,13 @@ def test_later_layers_are_read_from_the_run_and_once_more_without_the_direction(
         assert extracting.params.get("erased_layer") == (None if name == "nothing" else LAYER)
         assert ("directions" in extracting.inputs) is (name != "nothing")
     last = plan.scope.model.num_blocks - 1
-    assert plan_necessity(plan_of(layers=[2]), [BEST], store, reads_later=True).later.keys() == {last}
-    assert not plan_necessity(plan_of(layers=[last]), [replace(BEST, layer=last)], store, reads_later=True).later
+    assert plan_necessity(plan_of(layers=(2,)), [BEST], store, reads_later=True).later.keys() == {last}
+    assert not plan_necessity(plan_of(layers=(last,)), [replace(BEST, layer=last)], store, reads_later=True).later
 
 
 def test_a_prompted_run_has_its_own_figure(store: Artifacts) -> None:
     assert isinstance(plan_baselines(plan_of(), BEST, store).by_name["prompting"], CellError)
-    prompting = plan_baselines(plan_of(prompted=True), BEST, store).by_name["prompting"]
+    prompting = plan_baselines(plan_of((*SIZES, "prompted=true")), BEST, store).by_name["prompting"]
     assert isinstance(prompting, Baseline) and prompting.table is None
 
 

@@ -7,107 +7,89 @@ continues where it was interrupted, and further searches redo nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from poolbench.concepts import refuse_sensitive
-from poolbench.config import BUDGETS
 from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
-from poolbench.errors import CellError, ConfigError
+from poolbench.errors import CellError, ConfigError, shown
 from poolbench.statistics.response import ResponseGrid, single_grid
 from poolbench.statuses import Status
+from poolbench_driver.adhoc.endpoint import EndpointModel
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import Assignment, ConceptsConfig
-from poolbench_driver.contract.load import load_run_config
+from poolbench_driver.config import ConceptsConfig
+from poolbench_driver.find.baselines import baselines_of
+from poolbench_driver.find.damage import Damage, DamageTask, UserTexts
+from poolbench_driver.find.held_out import held_out_texts
+from poolbench_driver.find.judge import Judge
+from poolbench_driver.find.necessity import necessity_of
+from poolbench_driver.find.robustness import Robustness
+from poolbench_driver.find.scored import rules_of
+from poolbench_driver.find.selection import Candidate, Selection, select
+from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.find.side_effects import SideEffects, checked_concepts
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.records import RunFolder
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.baselines import baselines_of
-from poolbench_driver.suites.poolbench.search.damage import Damage, DamageTask, UserTexts
-from poolbench_driver.suites.poolbench.search.held_out import held_out_texts
-from poolbench_driver.suites.poolbench.search.judge import Judge
-from poolbench_driver.suites.poolbench.search.necessity import necessity_of
-from poolbench_driver.suites.poolbench.search.robustness import Robustness
-from poolbench_driver.suites.poolbench.search.scored import rules_of
-from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
-from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts
 from poolbench_driver.suites.poolbench.steered import tables_of_scores
 from poolbench_driver.vectors.card import CardMeasure, Strength, Vector, refuse_other_vector
 from poolbench_driver.vectors.of_run import vector_of_run
 
-#: Depths of the blocks that are searched, and strategies that are steered along at each.
-DEPTHS, NUM_STRATEGIES = (0.25, 0.5, 0.75), 6
-#: Settings that a search gives its runs.
-DECIDED = ("suite", "concepts", "metrics", "strategies", "steering_layer", "steering.direction", "steering.further")
 #: Metric of the train passages by which strategies are screened; the test passages are only read.
 SCREEN = "d1.auroc"
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched.
+    """A search, and what was read of the files and the endpoint that its settings name.
 
     Attributes:
-        concept: Id of the concept.
-        settings: Settings of the runs, such as `model`, `preset`, `corpus`, `strategies`, `layers`.
-        constructions: Construction methods of directions.
-        num_strategies: Strategies that are steered along at each layer.
-        assignments: Further settings of the runs, by their path.
+        settings: The settings.
         user_texts: Texts of the user that damage is measured on.
-        judge: Rates the texts of the chosen vector; None leaves these figures out.
-        side_effects: Concepts whose scorers read these texts too; by default neighbours that have one.
+        judge: Rates the texts of the chosen vector.
         robustness: What the vector is tried with beside; None leaves these figures out.
-        baselines: Whether other ways to raise the concept are measured beside the vector.
-        later_layers: Whether D1 is measured at later layers while the vector is erased.
     """
 
-    concept: str
-    settings: Mapping[str, Any]
-    constructions: Sequence[str] = ("C1",)
-    num_strategies: int = NUM_STRATEGIES
-    assignments: Sequence[Assignment] = ()
-    user_texts: UserTexts = field(default_factory=UserTexts)
-    judge: Judge | None = None
-    side_effects: Sequence[str] = ()
-    robustness: Robustness | None = None
-    baselines: bool = False
-    later_layers: bool = False
+    settings: FindSettings
+    user_texts: UserTexts
+    judge: Judge
+    robustness: Robustness | None
 
-    def __post_init__(self) -> None:
-        """Refuse what no search could be."""
-        if self.num_strategies < 1 or not self.constructions:
-            raise ConfigError("a search needs at least one strategy and one construction")
-        for assignment in self.assignments:
-            if assignment.path.startswith(DECIDED):
-                raise ConfigError(f"--set {assignment.path}: a search decides this; use the command's options")
+    @classmethod
+    def of(cls, settings: FindSettings, output: Path) -> Search:
+        """Return the search of some settings.
 
-    def probing(self) -> ConceptsConfig:
-        """Return the settings of the run that probes all strategies at all layers."""
-        return self._config(metrics=["d1"])
+        Args:
+            settings: The settings.
+            output: Folder of the vector, which keeps the ratings of an endpoint.
 
-    def steering(self, layer: int, strategies: Sequence[str]) -> ConceptsConfig:
-        """Return the settings of the run that steers at a layer."""
-        direction, *further = dict.fromkeys(self.constructions)
-        steering = {"direction": direction, "further": further}
-        return self._config(metrics=["d1", "d2"], strategies=list(strategies), steering_layer=layer, steering=steering)
+        Raises:
+            ConfigError: The endpoint cannot be used.
+            InputError: A file cannot be used; the message names it, and the line.
+        """
+        robustness = Robustness(settings.paraphrases, settings.others) if settings.robustness else None
+        texts = UserTexts.read(settings.texts, settings.pairs)
+        return cls(settings, texts, Judge(output, _endpoint(settings), settings.ratings), robustness)
 
-    def _config(self, **settings: Any) -> ConceptsConfig:
-        base_settings: dict[str, Any] = {"preset": "demo", "layers": list(DEPTHS)}
-        base_settings |= {name: value for name, value in self.settings.items() if value is not None}
-        # All openings of the budget, of which half are read: those of the demo's run, which ends sooner, are too few.
-        budget = BUDGETS.get(base_settings["preset"])  # a wrong name is refused below
-        openings = {"budget": {"num_openings": budget.num_openings}} if budget else {}
-        settings = {**openings, **base_settings, "concepts": [self.concept], **settings}
-        config = load_run_config(None, settings, self.assignments)
-        assert isinstance(config, ConceptsConfig)
-        return config
+
+def _endpoint(settings: FindSettings) -> EndpointModel | None:
+    """Return the model that rates texts; None without one."""
+    if settings.judge is None:
+        return None
+    name = settings.judge_key_env
+    key = os.environ.get(name) if name else None
+    if name and not key:
+        raise ConfigError(f"--judge-key-env {shown(name)}: this environment variable is not set")
+    return EndpointModel(
+        settings.judge, settings.judge_model, key, max_tokens=512, temperature=0.0, tries=2, timeout_s=60.0
+    )
 
 
 @dataclass(frozen=True)
@@ -130,14 +112,14 @@ class SearchResult:
 def find(
     search: Search,
     session: Session,
-    output: Path,
+    runs: Path,
     open_display: Callable[[], Display],
     say: Callable[[str], None],
 ) -> SearchResult:
     """Search, and return the chosen vector.
 
     Args:
-        output: Folder that the runs lie in.
+        runs: Folder that the runs lie in.
         open_display: Opens a display of progress for each run.
         say: Takes lines on what is done.
 
@@ -149,56 +131,55 @@ def find(
         RestrictedError: The concept is sensitive.
     """
 
-    refuse_sensitive([search.concept])
-    side_effects = checked_concepts(search.side_effects, search.concept)
+    settings, concept = search.settings, search.settings.concept
+    refuse_sensitive([concept])
+    side_effects = checked_concepts(settings.side_effects or (), concept)
 
     def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, RunFolder]:
         (job,) = prepare_all([config], session)
         assert isinstance(job.plan, PoolBenchPlan)
         if search.robustness is not None:
             search.robustness.require_fit(job.plan.scope)
-        folder = RunFolder.create(output, job.config)
+        folder = RunFolder.create(runs, job.config)
         return job.plan, _finished(job.run(folder, open_display()))
 
-    say(f"probing {search.concept}: all strategies at all layers")
-    _, probed = run(search.probing())
-    screened = list(screen(probed.rows("results", metric=SCREEN, concept=search.concept), search.num_strategies))
+    say(f"probing {concept}: all strategies at all layers")
+    _, probed = run(settings.probing())
+    screened = list(screen(probed.rows("results", metric=SCREEN, concept=concept), settings.candidates))
     by_layer: dict[int, list[str]] = {}
     for row in screened:
         if row["steered"]:
             by_layer.setdefault(row["layer"], []).append(row["strategy"])
     if not by_layer:
-        raise ConfigError(f"no strategy separates {search.concept}: {_why_null(screened)}")
-    runs = dict[int, tuple[PoolBenchPlan, RunFolder]]()
+        raise ConfigError(f"no strategy separates {concept}: {_why_null(screened)}")
+    steered = dict[int, tuple[PoolBenchPlan, RunFolder]]()
     for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
         say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
-        runs[layer] = run(search.steering(layer, strategies))
-    selection = _selected(search.concept, runs)
+        steered[layer] = run(settings.steering(layer, strategies))
+    selection = _selected(concept, steered)
     best = selection.chosen
-    plan, folder = runs[best.layer]
-    vector = vector_of_run(folder, session.artifacts, search.concept, best.entrant, best.layer, best.construction)
-    texts = held_out_texts(plan, folder, session.artifacts, search.concept, selection)
-    further = list[CardMeasure]()
-    if search.judge is not None:
-        refuse_other_vector(search.judge.folder, vector)
-        further += search.judge.measures(texts, search.concept, rules_of(plan), say)
-        vector = replace(vector, card=vector.card.model_copy(update={"judge": search.judge.name}))
+    plan, folder = steered[best.layer]
+    vector = vector_of_run(folder, session.artifacts, concept, best.entrant, best.layer, best.construction)
+    texts = held_out_texts(plan, folder, session.artifacts, concept, selection)
+    refuse_other_vector(search.judge.folder, vector)
+    further = search.judge.measures(texts, concept, rules_of(plan), say)
+    vector = replace(vector, card=vector.card.model_copy(update={"judge": search.judge.name}))
     say("measuring damage and side effects on texts that the choice never saw")
-    effects = SideEffects(plan, folder.id, search.concept, best.entrant, texts)
+    effects = SideEffects(plan, folder.id, concept, best.entrant, texts)
     task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
     with closing(open_display()) as display:
         damage = task.measure(search.user_texts, session, display)
         further += effects.measures(side_effects, session, display)
-    folders = [probed, *(folder for _, folder in runs.values())]
+    folders = [probed, *(folder for _, folder in steered.values())]
     vector = _with_figures(vector, selection, damage, further)
     say(f"erasing {best.entrant} at layer {best.layer}: is it needed?")
     with closing(open_display()) as display:
-        more = necessity_of(selection, plan, session, display, reads_later=search.later_layers)
+        more = necessity_of(selection, plan, session, display, reads_later=settings.later_layers)
         if search.robustness is not None:
             say("does it hold elsewhere? behind context, in other words, at other temperatures")
             openings = {text.prompt_id: text.prompt for text in texts}
             more += search.robustness.measures(task, openings, search.user_texts, session, display)
-        if search.baselines:
+        if settings.baselines:
             say("steering in other ways, for comparison")
             more += baselines_of(selection, plan, session, display)
     card = vector.card.model_copy(update={"measures": (*vector.card.measures, *more)})

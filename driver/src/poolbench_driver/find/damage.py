@@ -23,11 +23,11 @@ from poolbench_corpora.reading import is_missing, read_rows, text_in
 from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
+from poolbench_driver.find.figures import pair_accuracy, text_damage
+from poolbench_driver.find.scored import rules_of, send
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.figures import pair_accuracy, text_damage
-from poolbench_driver.suites.poolbench.search.scored import rules_of, send
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Vector
 
 #: Passages of the corpus that damage is measured on, and pairs of each paradigm of BLiMP.

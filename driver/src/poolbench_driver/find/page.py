@@ -16,11 +16,11 @@ from poolbench_driver.contract.page import (
     Span,
     Table,
 )
+from poolbench_driver.find.baselines import baselines_part
+from poolbench_driver.find.necessity import necessity_part
+from poolbench_driver.find.search import SCREEN, SearchResult
 from poolbench_driver.pages.drawing import chart, level, looks_of, number_axis, picture, points, texts
 from poolbench_driver.pages.text import interval, with_interval
-from poolbench_driver.suites.poolbench.search.baselines import baselines_part
-from poolbench_driver.suites.poolbench.search.necessity import necessity_part
-from poolbench_driver.suites.poolbench.search.runs import SCREEN, SearchResult
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
 

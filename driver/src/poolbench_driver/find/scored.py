@@ -14,6 +14,7 @@ from poolbench.errors import CellError, CorpusError, UnknownConceptError
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import absent_concepts
+from poolbench_driver.find.figures import card_measure
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.records import RunRecords
@@ -23,7 +24,6 @@ from poolbench_driver.stages.steering import Scorers, plan_scorers, plan_scores_
 from poolbench_driver.suites.poolbench.measures.prompting import Scored
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.figures import card_measure
 from poolbench_driver.vectors.card import CardMeasure
 
 #: Reads measures of a stage that has run: committed artifacts and failures, the concept's scorer, and settings.

@@ -32,6 +32,9 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep, openings_step, stored_rows
+from poolbench_driver.find.figures import card_measure
+from poolbench_driver.find.scored import read_stage
+from poolbench_driver.find.selection import Candidate, Selection
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval
 from poolbench_driver.stages.scope import NULL_BASE
@@ -49,9 +52,6 @@ from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules, gain_at, opening_interval
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.figures import card_measure
-from poolbench_driver.suites.poolbench.search.scored import read_stage
-from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 
 #: Null directions of the run that stand for random ones; passages before each opening.

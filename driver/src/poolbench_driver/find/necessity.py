@@ -42,6 +42,15 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.find.figures import card_measure
+from poolbench_driver.find.scored import (
+    ScoredKeys,
+    figure,
+    plan_scored,
+    read_stage,
+    scored_of,
+)
+from poolbench_driver.find.selection import Candidate, Selection
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval
 from poolbench_driver.stages.stage import Draft, Stage
@@ -51,15 +60,6 @@ from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.figures import card_measure
-from poolbench_driver.suites.poolbench.search.scored import (
-    ScoredKeys,
-    figure,
-    plan_scored,
-    read_stage,
-    scored_of,
-)
-from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 
 #: Random directions; openings of each class at most; vectors of the subspace.

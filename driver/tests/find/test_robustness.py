@@ -21,12 +21,9 @@ from poolbench.steps.steerer import DIRECTIONS, GENERATE, PROMPTS
 from poolbench.texts import load_openings
 from poolbench_driver.config import SteeringConfig
 from poolbench_driver.corpora.sources import passages_step
-from poolbench_driver.stages.stage import Draft, PlannedWork
-from poolbench_driver.stages.steering import Scorers, plan_scorers
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.search.damage import DamageTask, UserTexts, benign_of
-from poolbench_driver.suites.poolbench.search.page import _robustness
-from poolbench_driver.suites.poolbench.search.robustness import (
+from poolbench_driver.find.damage import DamageTask, UserTexts, benign_of
+from poolbench_driver.find.page import _robustness
+from poolbench_driver.find.robustness import (
     CONTEXTS,
     FRAMINGS,
     Gain,
@@ -36,6 +33,9 @@ from poolbench_driver.suites.poolbench.search.robustness import (
     variants_of,
     with_context,
 )
+from poolbench_driver.stages.stage import Draft, PlannedWork
+from poolbench_driver.stages.steering import Scorers, plan_scorers
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import Application, CardMeasure, Source, Strength, Vector
 
 from .test_baselines import plan_of
@@ -46,7 +46,8 @@ PASSAGES = ["One two\nthree.", "Four five.", "Six seven eight."]
 
 @pytest.fixture
 def plan() -> PoolBenchPlan:
-    return plan_of(budget={"num_train": 40, "num_test": 16, "num_bootstrap": 300, "num_openings": 12})
+    sizes = {"num_train": 40, "num_test": 16, "num_bootstrap": 300, "num_openings": 12}
+    return plan_of(tuple(f"budget.{name}={size}" for name, size in sizes.items()))
 
 
 @pytest.fixture

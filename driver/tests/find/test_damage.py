@@ -9,10 +9,7 @@ import pytest
 from driver.tests.vector_cards import vector_of
 
 from poolbench.errors import CellError, CorpusError, InputError
-from poolbench_driver.pages.html import html_of
-from poolbench_driver.pages.text import json_of
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.search.damage import (
+from poolbench_driver.find.damage import (
     Damage,
     UserTexts,
     lenses_of,
@@ -20,10 +17,13 @@ from poolbench_driver.suites.poolbench.search.damage import (
     pairs_table,
     read_pairs,
 )
-from poolbench_driver.suites.poolbench.search.figures import pair_accuracy, strength_at, text_damage
-from poolbench_driver.suites.poolbench.search.page import search_page
-from poolbench_driver.suites.poolbench.search.runs import SearchResult, _with_figures
-from poolbench_driver.suites.poolbench.search.selection import select
+from poolbench_driver.find.figures import pair_accuracy, strength_at, text_damage
+from poolbench_driver.find.page import search_page
+from poolbench_driver.find.search import SearchResult, _with_figures
+from poolbench_driver.find.selection import select
+from poolbench_driver.pages.html import html_of
+from poolbench_driver.pages.text import json_of
+from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Strength, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
 
