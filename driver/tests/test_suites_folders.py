@@ -10,8 +10,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DRIVER = "driver/src/poolbench_driver/"
 SUITES = f"{DRIVER}suites/"
 
-#: Commands about runs of PoolBench, and the search, which is made of such runs.
-OF_POOLBENCH = ("cli/export.py", "cli/find.py", "cli/reproduce.py", "cli/vectors.py", "find/")
+#: Commands about runs of PoolBench; the search, which is made of such runs; and what is released of their concepts.
+OF_POOLBENCH = ("cli/export.py", "cli/find.py", "cli/reproduce.py", "find/", "release/", "vectors/probes.py")
 
 
 def named_in(pattern: str) -> list[str]:

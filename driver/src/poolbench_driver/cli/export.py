@@ -17,7 +17,7 @@ from poolbench.contracts.wire import Exit
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts
     from poolbench_driver.records import RunFolder
-    from poolbench_driver.suites.poolbench.release.source import Export
+    from poolbench_driver.release.source import Export
 
 T = TypeVar("T")
 app = typer.Typer(
@@ -37,7 +37,7 @@ Concepts = Annotated[
 @app.command("run")
 def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
-    from poolbench_driver.release import export_run
+    from poolbench_driver.release.run import export_run
 
     artifacts, folder, keys = in_store(run, runs)
     command = command_line("run", folder.id, licence=licence)
@@ -123,10 +123,10 @@ def concept_export(what: str) -> Callable[..., int]:
         concepts: Concepts = None,
         licence: Licence = None,
     ) -> int:
-        from poolbench_driver.suites.poolbench.release.activations import export_activations
-        from poolbench_driver.suites.poolbench.release.directions import export_directions
-        from poolbench_driver.suites.poolbench.release.scorers import export_scorers
-        from poolbench_driver.suites.poolbench.release.steered import export_steered_outputs
+        from poolbench_driver.release.activations import export_activations
+        from poolbench_driver.release.directions import export_directions
+        from poolbench_driver.release.scorers import export_scorers
+        from poolbench_driver.release.steered import export_steered_outputs
 
         writers = (export_activations, export_directions, export_scorers, export_steered_outputs)
         write = dict(zip(_OF_CONCEPTS, writers, strict=True))[what]
@@ -155,8 +155,8 @@ def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str |
     from poolbench_driver.config import of_concepts
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run
+    from poolbench_driver.release.source import Export, licence_of, releasable_concepts
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-    from poolbench_driver.suites.poolbench.release.source import Export, licence_of, releasable_concepts
 
     session, folder = open_session(), find_run(runs, run)
     folder.recall_concepts()

@@ -232,9 +232,10 @@ def serve_probe(
     """Serve the probe of a run, so that requests read its log-odds along by the name of the concept."""
     from poolbench_driver.cli.export import opened
     from poolbench_driver.cluster.services import open_services
-    from poolbench_driver.suites.poolbench.release.probes import probe_of_run
+    from poolbench_driver.vectors.probes import probe_of_run
 
-    body = probe_of_run(opened("directions", run, runs, concept, None), concept, strategy, layer)
+    made = opened("directions", run, runs, concept, None)
+    body = probe_of_run(made.folder, made.plan, made.artifacts, concept, strategy, layer)
     with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
         open_services().post("steerer", "served/probes", body)
     typer.echo(f"{body['model']}: probe of {concept} by {body['strategy']} at layer {body['layer']}")

@@ -13,10 +13,9 @@ from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same
 from poolbench_driver.models import MODEL_LICENCES
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release import origin, release_facts
+from poolbench_driver.release.run import origin, release_facts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.published_table import published_table
 
 #: Licences of bases under the scorers.
 BASE_LICENCES = {"minilm": "apache-2.0", "bert-base-uncased": "apache-2.0"}
@@ -83,10 +82,3 @@ def licence_of(what: str, config: ConceptsConfig) -> str:
     if what != "scorers":
         return MODEL_LICENCES.get(config.model, "unknown")
     return "unknown" if config.scorer_mode == "import" else BASE_LICENCES.get(config.scorer_base, "unknown")
-
-
-def model_folder(model: str) -> str:
-    """Return the name that the published layouts have for a model, for others one made of its id."""
-    folder_names = {official_model.preset: official_model.name for official_model in published_table().models}
-    name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    return folder_names.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)

@@ -15,7 +15,7 @@ from driver.tests.run_folders import assembled
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench_driver.records import RunFolder, RunRecords
 from poolbench_driver.records.record import encode_keys
-from poolbench_driver.release import export_run
+from poolbench_driver.release.run import export_run
 from poolbench_driver.report import write_report
 
 

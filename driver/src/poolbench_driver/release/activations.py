@@ -1,11 +1,5 @@
-"""Write kept or imported states in the published layout: one object array of dictionaries per layer, split and class.
+"""Write kept or imported states in the layout of the reference project, as `import activations` reads them."""
 
-`<model>/layer_<N>/<concept>_<split>_<class>.npy` holds one dictionary per passage: `hidden` [T, D], `offset_mapping`
-(character ranges), `text`, `token_ids` and `attn_weights`. The last is None, because the kept attention inflow is
-corrected for position and that of the layout is not. Ours adds the passage's `id`. An object array is a pickle.
-"""
-
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,8 +13,10 @@ from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench_driver.dataset_folder import write_release
-from poolbench_driver.release import passages_source
-from poolbench_driver.suites.poolbench.release.source import Export, model_folder
+from poolbench_driver.imports.activation_files import passage_entry, write_layer_array
+from poolbench_driver.release.run import passages_source
+from poolbench_driver.release.source import Export
+from poolbench_driver.suites.poolbench.published_table import model_folder
 
 KIND = "poolbench-activations"
 SPLITS = ("train", "test")
@@ -104,16 +100,15 @@ def _write_part(
             reason = str(passage.error) if passage is not None else "no states of it"
             missing.append({**lacking, "passage": row["passage_id"], "reason": reason})
     pairs = [(row, by_passage[row["passage_id"]]) for row in rows if row["passage_id"] in by_passage]
-    folder = f"{model_folder(export.scope.model.ref.id)}/layer_{layer}"
-    (partial / folder).mkdir(parents=True, exist_ok=True)
-    entries = {}
+    folder, entries = partial / model_folder(export.scope.model.ref.id), {}
     for name, label in CLASSES.items():
-        items = [_item(row, states) for row, states in pairs if row["label"] == label and states.hidden_TD is not None]
-        file = f"{folder}/{concept}_{split}_{name}.npy"
-        array = np.empty(len(items), dtype=object)
-        array[:] = items
-        np.save(partial / file, array, allow_pickle=True)
-        entries[file] = {"concept": concept, "split": split, "layer": layer, "num_passages": len(items)}
+        of_class = [
+            passage_entry(row, states)
+            for row, states in pairs
+            if row["label"] == label and states.hidden_TD is not None
+        ]
+        file = write_layer_array(folder, layer, concept, split, name, of_class).relative_to(partial)
+        entries[file.as_posix()] = {"concept": concept, "split": split, "layer": layer, "num_passages": len(of_class)}
     return entries, any(states.special is not None and bool(states.special[:1].any()) for states in by_passage.values())
 
 
@@ -126,17 +121,6 @@ def _kept(export: Export, key: str) -> dict[str, KeptPassage]:
             states = passage.hidden_TD.astype(np.float16) if half and passage.hidden_TD is not None else None
             passages[passage.passage_id] = passage if states is None else replace(passage, hidden_TD=states)
     return passages
-
-
-def _item(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
-    return {
-        "id": row["passage_id"],
-        "hidden": passage.hidden_TD,
-        "offset_mapping": [(int(start), int(end)) for start, end in passage.offsets],
-        "text": row["text"],
-        "token_ids": None if passage.token_ids is None else passage.token_ids.tolist(),
-        "attn_weights": None,
-    }
 
 
 def _card(export: Export, bos: bool) -> str:

@@ -1,8 +1,7 @@
-"""Write a finished run whole: tables, configuration, manifest, report, and the versions that it was made with.
+"""Export a finished run: its tables, configuration, manifest and report, and the versions that made it.
 
-A release is a folder with a card, a manifest and checksums, which is written completely or not at all. The files of the
-run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOLDER` reads them. They hold figures and
-scores, of sensitive concepts too, and no vector; texts only where the page of a suite shows examples.
+The files of the run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOLDER` reads them. They
+hold figures and scores, of sensitive concepts too, and no vector; texts only where the page of a suite shows examples.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The probe of a run that is released, beside the prober's own."""
+"""The probe of a run that is served, beside the prober's own."""
 
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,7 @@ from driver.tests.run_folders import assembled
 from poolbench.contracts import tables as t
 from poolbench.errors import NotFoundError
 from poolbench.steps.roles import Cell, SplitCell
-from poolbench_driver.suites.poolbench.release.probes import probe_of_run
-from poolbench_driver.suites.poolbench.release.source import Export
+from poolbench_driver.vectors.probes import probe_of_run
 from poolbench_prober.solver.fits import fit_probes
 
 
@@ -35,11 +34,10 @@ def test_the_probe_of_a_run_gives_the_log_odds_of_the_prober(steered: Any, tmp_p
     made.artifacts.write_table(key, t.table_from_rows(pooled, t.vectors_schema(4)))
     made.write(lambda *_: 0.5)
     folder = assembled(made, tmp_path / "runs")
-    export = Export(folder, made.plan, made.artifacts, ["contrast"], "unknown")
-    body = probe_of_run(export, "contrast", "A1_mean", 4)
+    body = probe_of_run(folder, made.plan, made.artifacts, "contrast", "A1_mean", 4)
     np.testing.assert_allclose(matrix @ np.array(body["weights"]) + body["offset"], fit.scores(matrix)[:, 0], atol=1e-4)
     assert (body["strategy"], body["layer"], body["run"], body["model"]) == ("A1_mean", 4, folder.id, "demo")
     with pytest.raises(NotFoundError, match="has no probe: the run did not make it"):
-        probe_of_run(export, "contrast", "A1_mean", 2)
+        probe_of_run(folder, made.plan, made.artifacts, "contrast", "A1_mean", 2)
     with pytest.raises(NotFoundError, match="it has A1_mean at layer"):
-        probe_of_run(export, "contrast", "A2_max", None)
+        probe_of_run(folder, made.plan, made.artifacts, "contrast", "A2_max", None)

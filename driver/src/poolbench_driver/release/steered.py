@@ -15,43 +15,10 @@ from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import NotFoundError, ReceiptError
 from poolbench_driver.config import ALONG
 from poolbench_driver.dataset_folder import hub_header, write_release
+from poolbench_driver.imports.steered_texts import RELEASE, exported_file
+from poolbench_driver.release.source import Export
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import SteeringStages
-from poolbench_driver.suites.poolbench.release.source import Export
-
-_SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
-
-#: One row per text. Null where a column does not apply: an unsteered text has no direction and no receipt.
-RELEASE = pa.schema(
-    [
-        ("text_id", pa.string()),
-        ("concept", pa.string()),
-        ("model", pa.string()),
-        ("model_revision", pa.string()),
-        ("layer", pa.int32()),  # 0-based block after which was steered
-        ("strategy", pa.string()),  # id, "nulls" or "unsteered"
-        ("strategy_version", pa.int32()),
-        ("direction", pa.string()),  # C1 ..., or null_007
-        ("strength", pa.float64()),  # in alpha_unit
-        ("alpha", pa.float64()),  # coefficient of the unit vector
-        ("alpha_unit", pa.string()),
-        ("positions", pa.string()),  # which positions were steered
-        ("opening_id", pa.string()),
-        ("opening", pa.string()),
-        ("text", pa.string()),  # generated part only
-        ("num_tokens", pa.int32()),
-        ("temperature", pa.float64()),  # 0 is greedy
-        ("sample", pa.int32()),
-        ("sample_seed", pa.int64()),
-        ("score", pa.float64()),  # P(concept) by the concept's own scorer
-        ("neighbour_scores", pa.list_(_SCORE)),  # by the scorers of its neighbours
-        ("mean_nll", pa.float64()),  # nats a token, under the unsteered model
-        ("repeated_4grams", pa.float64()),
-        ("vector_hash", pa.string()),
-        ("positions_changed", pa.int32()),
-        ("positions_expected", pa.int32()),
-    ]
-)
 
 #: Scores of one text by scorer.
 TextScores = Mapping[str, Mapping[str, float | None]]
@@ -137,7 +104,7 @@ def export_steered_outputs(export: Export, output: Path) -> dict[str, Any]:
     with export.writing(output, KIND) as partial:
         files, missing = {}, []
         for concept in export.concepts:
-            name = f"data/{concept}.parquet"
+            name = exported_file(concept)
             missing += _write_concept(partial / name, concept, export, stages, scores)
             files[name] = {"concept": concept, "num_rows": pq.read_metadata(partial / name).num_rows}
         facts = {**export.facts(KIND), "missing": missing}

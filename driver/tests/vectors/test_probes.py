@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from poolbench_driver.suites.poolbench.release.probes import offset_of
+from poolbench_driver.vectors.probes import offset_of
 
 
 @pytest.mark.parametrize(("num_rows", "width", "share"), [(60, 8, 0.5), (200, 40, 0.2), (30, 64, 0.5)])
