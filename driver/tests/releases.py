@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from poolbench_driver.records import RunFolder
-from poolbench_driver.suites.poolbench.release.source import Export
+from poolbench_driver.release.source import Export
 
 
 def export_of(made: Any, folder: Path, concepts: list[str], **how: Any) -> Export:

@@ -1,4 +1,4 @@
-"""A suite is one folder: nothing else of the program names it, except what makes its results or imports its data."""
+"""A suite is one folder. Of the rest of the program, only commands of its own and what they call name it."""
 
 import ast
 import re
@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SUITES = "driver/src/poolbench_driver/suites/"
+DRIVER = "driver/src/poolbench_driver/"
+SUITES = f"{DRIVER}suites/"
+
+#: Commands about runs of PoolBench; the search, which is made of such runs; and what is released of their concepts.
+OF_POOLBENCH = ("cli/export.py", "cli/find.py", "cli/reproduce.py", "find/", "release/", "vectors/probes.py")
 
 
 def named_in(pattern: str) -> list[str]:
@@ -21,12 +25,15 @@ def named_in(pattern: str) -> list[str]:
 @pytest.mark.parametrize(
     ("names", "places"),
     [
-        ("humanoid|Humanoid", (f"{SUITES}humanoid/", "services/prober/")),
-        ("ce_bench|ce-bench|CeBench", (f"{SUITES}ce_bench/", "driver/src/poolbench_driver/cli/importing.py")),
+        ("humanoid|Humanoid", (f"{SUITES}humanoid/", "services/prober/", f"{DRIVER}cli/persona.py")),
+        ("ce_bench|ce-bench|CeBench", (f"{SUITES}ce_bench/", f"{DRIVER}cli/importing.py")),
         (r"suites\.holmes|suites/holmes|Holmes(Config|Plan|Scope)", (f"{SUITES}holmes/",)),
         (r"suites\.planted|suites/planted", (f"{SUITES}planted/",)),
         # The package has the suite's name too; `planted` is a subclass of the suite.
-        (r"suites\.poolbench|suites/poolbench|PoolBenchPlan", (f"{SUITES}poolbench/", f"{SUITES}planted/")),
+        (
+            r"suites\.poolbench|suites/poolbench|PoolBenchPlan",
+            (f"{SUITES}poolbench/", f"{SUITES}planted/", *(f"{DRIVER}{place}" for place in OF_POOLBENCH)),
+        ),
     ],
     ids=("humanoid", "ce-bench", "holmes", "planted", "poolbench"),
 )

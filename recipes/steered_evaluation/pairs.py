@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from poolbench_driver.suites.poolbench.search.damage import Pair, blimp_pairs
+from poolbench_driver.find.damage import Pair, blimp_pairs
 
 TASK = "blimp_pairs"
 #: Pairs of each paradigm, and sentences of one request.

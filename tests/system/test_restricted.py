@@ -33,13 +33,13 @@ from poolbench_driver.cli import app
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
+from poolbench_driver.release.activations import export_activations
+from poolbench_driver.release.directions import export_directions
+from poolbench_driver.release.scorers import export_scorers
+from poolbench_driver.release.source import Export, releasable_concepts
+from poolbench_driver.release.steered import export_steered_outputs
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import make_plan
-from poolbench_driver.suites.poolbench.release.activations import export_activations
-from poolbench_driver.suites.poolbench.release.directions import export_directions
-from poolbench_driver.suites.poolbench.release.scorers import export_scorers
-from poolbench_driver.suites.poolbench.release.source import Export, releasable_concepts
-from poolbench_driver.suites.poolbench.release.steered import export_steered_outputs
 
 SECRET, SCORER = "SECRET-PASSAGE", "restricted.scorer.train.1"
 PASSAGES_KEY, TEXTS_KEY = "restricted.corpus.passages.1", "restricted.steerer.generate.1"

@@ -5,16 +5,18 @@ functions.
 
 The packages, from the top down. A package imports only packages below it, which `lint-imports` checks:
 
-    suites      one folder each; nothing below them names one
     cli         commands: arguments in, text and exit codes out
+    find        the search for the best steering vector of a concept, which starts runs
     api         the Python interface, which the commands use: a cluster, runs, and requests to one service
     sharing     bundles of runs: pack, sign, verify, list on a board, push and pull
     series      the runs of one command, one for each model
     job         the steps of a run in order: scope, plan, loop, tables, page
     assemble    the tables of a run: rows of the suite, columns that all rows share, ranks
     report      the frame of the page           comparison    two runs, cell by cell
-    release     export of a run               trackers    tools that follow experiments, such as MLflow
+    trackers    tools that follow experiments, such as MLflow
+    release     export of a run, and of its activations, directions, scorers and texts
     vectors     steering vectors with their cards, and the files of other tools
+    suites      one folder each; nothing below them names one
     pages       the page kit: boards, figures, tables and texts
     records     folders of runs, and their records in the object store
     contract    the interface of suites: registry, settings, metrics, and the source of their rows

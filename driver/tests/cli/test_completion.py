@@ -9,7 +9,7 @@ from pathlib import Path
 #: What was typed, and its completions.
 CASES = {
     "find contrast --mod": ["--model"],
-    "find con": ["conditionality", "contrast"],  # a command of a suite
+    "find con": ["conditionality", "contrast"],  # a name of an argument that settings declare
     "run --strategies A1_mean,A2": ["A1_mean,A2_max"],
     "run --model smol": ["smollm2-135m"],
     "report first": ["first-run"],

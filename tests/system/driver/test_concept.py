@@ -27,10 +27,10 @@ from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.records import RunFolder, run_id
-from poolbench_driver.release import passages_source
+from poolbench_driver.release.run import passages_source
+from poolbench_driver.release.source import releasable_concepts
 from poolbench_driver.stages.scope import neighbours_of
 from poolbench_driver.suites.poolbench.metrics import BOARD
-from poolbench_driver.suites.poolbench.release.source import releasable_concepts
 from poolbench_pooler.service import PoolerService
 
 files = of_texts.files

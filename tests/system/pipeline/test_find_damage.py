@@ -16,12 +16,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.extractor import CALIBRATION as NORMS
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import passages_step
-from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.records import RunRecords
-from poolbench_driver.records.record import encode_keys
-from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.suites.poolbench.search.damage import (
+from poolbench_driver.find.damage import (
     NUM_TEXTS,
     Damage,
     DamageTask,
@@ -29,7 +24,12 @@ from poolbench_driver.suites.poolbench.search.damage import (
     benign_of,
     pairs_table,
 )
-from poolbench_driver.suites.poolbench.search.runs import Search
+from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.records import RunRecords
+from poolbench_driver.records.record import encode_keys
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
 from poolbench_extractor.service import create
 
@@ -40,9 +40,9 @@ SENTENCES = ("The cats are here.", "The cats is here.")
 @pytest.fixture
 def plan() -> PoolBenchPlan:
     """The plan of a run that steers at one layer."""
-    budget = {"num_train": 40, "num_test": 20, "num_bootstrap": 50}
-    settings = {"preset": "small", "model": "demo", "corpus": {"source": "planted"}, "budget": budget}
-    config = Search("contrast", settings).steering(LAYER, ["A1_mean"])
+    sizes = ("budget.num_train=40", "budget.num_test=20", "budget.num_bootstrap=50")
+    search = FindSettings(concept="contrast", model="demo", budget="small", corpus="planted", sets=sizes)
+    config = search.steering(LAYER, ["A1_mean"])
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
     return make_plan(Scope(config, model, (STRATEGIES.get("A1_mean"),), annotator_version("annotator")))
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from driver.tests.find.test_selection import simulated
 from driver.tests.loop_bench import Bench, Consumer, Notes, consuming, job_of
-from driver.tests.suites.poolbench.search.test_selection import simulated
 
 from poolbench.concepts import CONCEPTS, Neighbours
 from poolbench.contracts.measures import GatedScorer
@@ -19,16 +19,16 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.worker.worker import Worker
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.find.held_out import HeldOutText, held_out_texts, text_keys
+from poolbench_driver.find.scored import scorers_of
+from poolbench_driver.find.selection import Candidate, Selection, select
+from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.find.side_effects import SideEffects, checked_concepts, side_effect
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.suites.poolbench.search.held_out import HeldOutText, held_out_texts, text_keys
-from poolbench_driver.suites.poolbench.search.runs import Search
-from poolbench_driver.suites.poolbench.search.scored import scorers_of
-from poolbench_driver.suites.poolbench.search.selection import Candidate, Selection, select
-from poolbench_driver.suites.poolbench.search.side_effects import SideEffects, checked_concepts, side_effect
 from poolbench_scorer.classifiers.scorer import load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.service import ScorerService
@@ -41,9 +41,9 @@ READ = OPENINGS[3:]
 
 @pytest.fixture
 def plan() -> PoolBenchPlan:
-    budget = {"num_train": 40, "num_test": 60, "num_scorer": 80, "num_bootstrap": 200}
-    settings = {"preset": "small", "model": "demo", "corpus": {"source": "planted"}, "budget": budget}
-    config = Search(CONCEPT, settings).steering(LAYER, [STRATEGY])
+    sizes = ("budget.num_train=40", "budget.num_test=60", "budget.num_scorer=80", "budget.num_bootstrap=200")
+    search = FindSettings(concept=CONCEPT, model="demo", budget="small", corpus="planted", sets=sizes)
+    config = search.steering(LAYER, [STRATEGY])
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
     return make_plan(Scope(config, model, (STRATEGIES.get(STRATEGY),), annotator_version("annotator")))
 

@@ -32,13 +32,13 @@ from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.imported_states import imported_model
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import RunFolder
+from poolbench_driver.release.activations import export_activations
+from poolbench_driver.release.source import Export
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, committed_keys
 from poolbench_driver.suites.ce_bench.concepts import concept_rows, readers
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.suites.poolbench.release.activations import export_activations
-from poolbench_driver.suites.poolbench.release.source import Export
 
 pytestmark = pytest.mark.lane(name="series")
 

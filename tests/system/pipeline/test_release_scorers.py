@@ -19,10 +19,10 @@ from poolbench_corpora.planted import build_planted
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import RunFolder
+from poolbench_driver.release.scorers import export_scorers
+from poolbench_driver.release.source import Export
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import make_plan
-from poolbench_driver.suites.poolbench.release.scorers import export_scorers
-from poolbench_driver.suites.poolbench.release.source import Export
 from poolbench_scorer.classifiers.scorer import load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import import_scorer

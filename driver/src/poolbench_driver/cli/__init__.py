@@ -25,11 +25,14 @@ from poolbench_driver.cli import (
     dead_letters,
     export,
     features,
+    find,
     help,
     importing,
     listing,
     login,
+    persona,
     planning,
+    reproduce,
     run,
     runs,
     settings_file,
@@ -80,13 +83,13 @@ def options(
     """Take the options that stand before a command."""
 
 
-#: The commands as help lists them. Of those that suites add, each names its section itself.
+#: The commands as help lists them.
 SECTIONS: dict[str, tuple[Any, ...]] = {
     "First steps": (run.run, view.view, runs.leaderboard, steer.steer, status.status),
-    "Measure": (settings_file.init, runs.watch, runs.cancel, planning.plan_data),
+    "Measure": (settings_file.init, runs.watch, runs.cancel, planning.plan_data, find.find),
     "Results": (
         *(view.open_page, show.show, runs.compare, runs.ranks, features.features, runs.report),
-        *(sharing.submit, sharing.verify, sharing.push, sharing.pull),
+        *(sharing.submit, sharing.verify, sharing.push, sharing.pull, reproduce.reproduce),
     ),
     "Ask a service": (adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score),
     "Data": (listing.ls,),
@@ -96,7 +99,10 @@ GROUPS = {
     "Measure": {"config": settings_file.app},
     "Results": {"export": export.app},
     "Ask a service": {"vectors": vectors.app},
-    "Data": {"concept": concept.app, "corpus": corpus.app, "import": importing.app, "stories": stories.app},
+    "Data": {
+        **{"concept": concept.app, "corpus": corpus.app, "import": importing.app, "stories": stories.app},
+        "persona": persona.app,
+    },
     "Operate": {"dead-letters": dead_letters.app},
 }
 NAMES = {view.open_page: "open"}

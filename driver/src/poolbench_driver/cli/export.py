@@ -1,10 +1,11 @@
-"""export: what may be published of a run; suites add what they write of theirs."""
+"""export: what may be published of a run."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -16,6 +17,7 @@ from poolbench.contracts.wire import Exit
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts
     from poolbench_driver.records import RunFolder
+    from poolbench_driver.release.source import Export
 
 T = TypeVar("T")
 app = typer.Typer(
@@ -27,12 +29,15 @@ Output = Annotated[Path, typer.Option(help="Folder to write; an earlier export o
 Run = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
 Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of a known model, else unknown.")]
+Concepts = Annotated[
+    str | None, typer.Option(help="Comma-separated concept ids; default: all measured ones that may go out.")
+]
 
 
 @app.command("run")
 def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
-    from poolbench_driver.release import export_run
+    from poolbench_driver.release.run import export_run
 
     artifacts, folder, keys = in_store(run, runs)
     command = command_line("run", folder.id, licence=licence)
@@ -78,3 +83,95 @@ def show_written(manifest: dict[str, Any], line: str) -> int:
         where = ", ".join(str(value) for name, value in gap.items() if name != "reason")
         typer.echo(f"missing: {where}: {gap['reason']}", err=True)
     return Exit.FAILURES if manifest["missing"] else Exit.DONE
+
+
+#: The exports of concepts: what each writes, how many parts that has, and how its manifest counts them.
+_OF_CONCEPTS: dict[str, tuple[str, Callable[[Export], int], Callable[[dict[str, Any]], str]]] = {
+    "activations": (
+        "Write kept states per token, as object arrays per layer in the published layout, with their passages.",
+        lambda export: 2 * len(export.concepts) * len(export.scope.layers_with_steering),
+        lambda manifest: f"states of {_sum(manifest, 'num_passages')} passages and layers, ",
+    ),
+    "directions": (
+        "Write the directions of concepts as .npy files in the published layout and as safetensors.",
+        lambda export: len(export.concepts) * len(export.scope.layers_with_steering),
+        lambda manifest: f"{manifest['num_directions']} directions, ",
+    ),
+    "scorers": (
+        "Write the scorers of concepts as folders that Transformers loads as sequence classifiers.",
+        lambda export: len(export.concepts),
+        lambda manifest: "scorers, ",
+    ),
+    "steered-outputs": (
+        "Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused.",
+        lambda export: (
+            len(export.concepts) * (len(export.scope.strategies) * len(export.scope.config.steering.directions) + 2)
+        ),
+        lambda manifest: f"{_sum(manifest, 'num_rows')} texts of ",
+    ),
+}
+
+
+def concept_export(what: str) -> Callable[..., int]:
+    """Return the command that exports something of each concept of a run."""
+    _, num_parts, counted = _OF_CONCEPTS[what]
+
+    def command(
+        output: Output,
+        run: Run = "latest",
+        runs: Runs = Path("runs"),
+        concepts: Concepts = None,
+        licence: Licence = None,
+    ) -> int:
+        from poolbench_driver.release.activations import export_activations
+        from poolbench_driver.release.directions import export_directions
+        from poolbench_driver.release.scorers import export_scorers
+        from poolbench_driver.release.steered import export_steered_outputs
+
+        writers = (export_activations, export_directions, export_scorers, export_steered_outputs)
+        write = dict(zip(_OF_CONCEPTS, writers, strict=True))[what]
+        export = opened(what, run, runs, concepts, licence)
+        manifest = with_progress(
+            lambda on_part: write(replace(export, on_part=on_part), output), output, num_parts(export)
+        )
+        return show_written(
+            manifest, f"{output}: {counted(manifest)}{len(export.concepts)} concepts, licence {export.licence}"
+        )
+
+    return command
+
+
+def _sum(manifest: dict[str, Any], count: str) -> int:
+    return sum(entry.get(count, 0) for entry in manifest["files"].values())
+
+
+for _name, (_help, *_) in _OF_CONCEPTS.items():
+    app.command(_name, help=_help)(concept_export(_name))
+
+
+def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:
+    """Return the run that is exported, planned again; say which of its concepts stay, because they are sensitive."""
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.config import of_concepts
+    from poolbench_driver.job import prepare
+    from poolbench_driver.records import find_run
+    from poolbench_driver.release.source import Export, licence_of, releasable_concepts
+    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+
+    session, folder = open_session(), find_run(runs, run)
+    folder.recall_concepts()
+    config = of_concepts(folder.config())
+    names = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
+    releasable = releasable_concepts(config.concepts, names)
+    if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
+        typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
+    plan = prepare(config, session, folder.model()).plan
+    assert isinstance(plan, PoolBenchPlan)
+    return Export(
+        folder,
+        plan,
+        session.artifacts,
+        releasable,
+        licence or licence_of(what, config),
+        command_line(what, folder.id, concepts=names, licence=licence),
+    )

@@ -4,9 +4,7 @@ from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperGroup
-from typer.main import get_group
 
-from poolbench_driver.cli.completion import complete_names
 from poolbench_driver.cli.shared_options import share_options
 
 PROGRAM = "poolbench-driver"
@@ -15,35 +13,11 @@ CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_
 
 
 class Group(TyperGroup):
-    """A group of commands, listed with whole summaries; by default long ones are cut.
-
-    The commands that suites add to it are loaded where its own are not enough: for help, and for another name.
-    """
+    """A group of commands, listed with whole summaries; by default long ones are cut."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         share_options(self)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
-        from poolbench_driver.contract.registry import SUITES
-
-        commands: dict[str, Any] = {}
-        for suite in SUITES.all():
-            if suite.commands is not None:
-                app = suite.commands()
-                complete_names(app)
-                added = get_group(app).commands
-                commands |= added if self.name == PROGRAM else getattr(added.get(self.name or ""), "commands", {})
-        for name, command in commands.items():
-            share_options(self.commands.setdefault(name, command))
-        return super().list_commands(ctx)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; None if there is none of this name."""
-        if cmd_name not in self.commands:
-            self.list_commands(ctx)
-        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, by section where they name one."""

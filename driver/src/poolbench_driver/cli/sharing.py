@@ -120,7 +120,7 @@ def push(
 ) -> int:
     """Write a run, or a vector, with card and checksums to where others can pull it."""
     from poolbench.directions.vector_files import CARD_FILE
-    from poolbench_driver.release import export_run
+    from poolbench_driver.release.run import export_run
     from poolbench_driver.sharing import exchange
 
     with tempfile.TemporaryDirectory(prefix="poolbench-push-") as temporary:

@@ -36,7 +36,7 @@ def with_settings(args: Sequence[str], of: type[RunConfig], known: Container[str
     An option of a list or a mapping may come several times; all its entries are one setting. One that is true or false
     needs no value. Raise ConfigError for an entry of a mapping without a name, and an option without its value.
     """
-    fields = {_option(name, field): name for name, field in of.model_fields.items()}
+    fields = {option_of(name, field): name for name, field in of.model_fields.items()}
     left, arguments, entries = list(args), list[str](), dict[str, list[str]]()
     while left:
         option, equals, value = left.pop(0).partition("=")
@@ -70,16 +70,16 @@ def _as_yaml(field: FieldInfo, texts: Sequence[str]) -> str:
     if isinstance(field.default, dict):
         pairs = [text.partition("=") for text in texts]
         if lacking := [name for name, equals, value in pairs if not (name and equals and value)]:
-            raise ConfigError(f"{lacking[0]!r}: write it as {_extra(field)['shown']}")
+            raise ConfigError(f"{lacking[0]!r}: write it as {extra(field)['shown']}")
         return json.dumps({name: value for name, _, value in pairs})
     if len(texts) == 1 and texts[0].startswith("["):
         return texts[0]
-    if _extra(field).get("shown"):  # an entry has commas of its own
+    if extra(field).get("shown"):  # an entry has commas of its own
         return json.dumps(texts)
     return f"[{','.join(texts)}]"
 
 
-def _extra(field: FieldInfo) -> dict[str, Any]:
+def extra(field: FieldInfo) -> dict[str, Any]:
     """Return what a setting says of its option: `option`, its name, and `shown`, what help shows as its value."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
@@ -105,12 +105,12 @@ def help_rows(suite: SuiteCard, shown: Mapping[str, str], others: Container[str]
     of_sections = list[tuple[str, str]]()
     for name in names:
         field, described = of.model_fields[name], schema["properties"][name]
-        option = _option(name, field)
+        option = option_of(name, field)
         if option in others or not reads(suite, name):
             continue
         section = schema.get("$defs", {}).get(described.get("$ref", "").rpartition("/")[2], {}).get("properties", {})
         default, value = described.get("default"), started.get(name, described.get("default"))
-        if form := _extra(field).get("shown"):
+        if form := extra(field).get("shown"):
             yield f"{option} <{form}>", _text(described, None)
         elif section:
             values = {**(default or {}), **(value if isinstance(value, dict) else {})}
@@ -161,5 +161,6 @@ def _written(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _option(name: str, field: FieldInfo) -> str:
-    return str(_extra(field).get("option", f"--{name.replace('_', '-')}"))
+def option_of(name: str, field: FieldInfo) -> str:
+    """Return the option that sets a field: by default its name, with hyphens."""
+    return str(extra(field).get("option", f"--{name.replace('_', '-')}"))

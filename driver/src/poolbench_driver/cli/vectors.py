@@ -221,6 +221,27 @@ def unserve(name: Annotated[str, typer.Argument(help="Such as demo+contrast; `ve
     typer.echo(f"{name} steers no longer", err=True)
 
 
+@app.command("serve-probe")
+def serve_probe(
+    concept: Annotated[str, typer.Argument(help="Concept whose probe is served.")],
+    strategy: Annotated[str | None, typer.Option(help="Its strategy; default: of the highest AUROC.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Block index; default: of the highest AUROC.")] = None,
+    run: Annotated[str, typer.Option(help="Run that made it: its id, or 'latest'.")] = "latest",
+    runs: Runs = Path("runs"),
+) -> None:
+    """Serve the probe of a run, so that requests read its log-odds along by the name of the concept."""
+    from poolbench_driver.cli.export import opened
+    from poolbench_driver.cluster.services import open_services
+    from poolbench_driver.vectors.probes import probe_of_run
+
+    made = opened("directions", run, runs, concept, None)
+    body = probe_of_run(made.folder, made.plan, made.artifacts, concept, strategy, layer)
+    with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
+        open_services().post("steerer", "served/probes", body)
+    typer.echo(f"{body['model']}: probe of {concept} by {body['strategy']} at layer {body['layer']}")
+    typer.echo(f'use it: "reading": {{"concept": "{concept}", "strategy": "{body["strategy"]}", "probe": true}}')
+
+
 def _described(model: str) -> ModelInfo:
     """Return a model: of this machine without any service, of a hub as the extractor knows it."""
     from poolbench.config import resolve_model

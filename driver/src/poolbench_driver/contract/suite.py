@@ -11,7 +11,6 @@ from poolbench_driver.config import RunConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import typer
 
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
@@ -168,4 +167,3 @@ class SuiteCard:
     board: BoardSpec
     text_tables: tuple[str, ...] = ()  # tables with examples of the texts that it measures; its page shows them too
     load: Callable[[], Suite[Any, Any, Any]]  # imports what the suite does, and returns it
-    commands: Callable[[], typer.Typer] | None = None  # further commands; a group such as `export` joins the frame's

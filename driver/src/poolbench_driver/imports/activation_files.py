@@ -9,7 +9,7 @@
 
 Files of the reference project are `<model>/layer_<N>/<concept>_<split>_<class>.npy`, an object array of dictionaries.
 Each has `hidden` [T, D] of one passage. The passages are in the order of the corpus file of that split and class,
-unless the dictionaries have an `id`.
+unless the dictionaries have an `id`. `export activations` writes these files, with an `id`.
 
 An object is a pickle. Reading it runs the code in it, so it is read only where the caller trusts the file.
 """
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import ConfigError, InputError
+from poolbench.pooling.states import KeptPassage
 from poolbench_corpora.io import CLASSES
 
 _LAYER_NAME = re.compile(r"(?:layer|block)?[_. -]?(\d+)", re.IGNORECASE)
@@ -154,6 +155,37 @@ def states_of(values: Any, file: Path) -> np.ndarray:
         return np.ascontiguousarray(array, dtype=np.float16 if array.dtype == np.float16 else np.float32)
 
 
+def _file_name(concept: str, split: str, class_name: str) -> str:
+    return f"{concept}_{split}_{class_name}.npy"
+
+
+def write_layer_array(
+    folder: Path, layer: int, concept: str, split: str, class_name: str, passages: Sequence[Mapping[str, Any]]
+) -> Path:
+    """Write the file of one layer, split and class below the folder of a model; return its path."""
+    file = folder / f"layer_{layer}" / _file_name(concept, split, class_name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    array = np.empty(len(passages), dtype=object)
+    array[:] = passages
+    np.save(file, array, allow_pickle=True)
+    return file
+
+
+def passage_entry(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
+    """Return the dictionary of one passage.
+
+    `attn_weights` is None: the kept attention inflow is corrected for position, and that of the layout is not.
+    """
+    return {
+        "id": row["passage_id"],
+        "hidden": passage.hidden_TD,
+        "offset_mapping": [(int(start), int(end)) for start, end in passage.offsets],
+        "text": row["text"],
+        "token_ids": None if passage.token_ids is None else passage.token_ids.tolist(),
+        "attn_weights": None,
+    }
+
+
 @dataclass(frozen=True)
 class LayerArrays:
     """The files of one concept and split, by layer and label."""
@@ -169,7 +201,7 @@ class LayerArrays:
         """
         every_layer: dict[int, dict[int, Path]] = {}
         for name, label in CLASSES.items():
-            for file in sorted(folder.rglob(f"layer_*/{concept}_{split}_{name}.npy")):
+            for file in sorted(folder.rglob(f"layer_*/{_file_name(concept, split, name)}")):
                 number = file.parent.name.removeprefix("layer_")
                 if not number.isdecimal():
                     continue
@@ -186,7 +218,7 @@ class LayerArrays:
         for layer, files in files_by_layer.items():
             for name, label in CLASSES.items():
                 if label not in files:
-                    at = next(iter(files.values())).with_name(f"{concept}_{split}_{name}.npy")
+                    at = next(iter(files.values())).with_name(_file_name(concept, split, name))
                     raise InputError(f"{at} is missing; layer {layer} needs the files of both classes")
         return cls(files_by_layer)
 

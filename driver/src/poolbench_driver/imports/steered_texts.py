@@ -30,6 +30,47 @@ NUMBER = ("prompt_idx", "prompt_index", "opening_index")
 TEXT = ("text", "generated_text", "steered_text", "continuation", "generation", "output")
 
 
+_EXPORTED = "data"
+_SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
+
+#: One row per text. Null where a column does not apply: an unsteered text has no direction and no receipt.
+RELEASE = pa.schema(
+    [
+        ("text_id", pa.string()),
+        ("concept", pa.string()),
+        ("model", pa.string()),
+        ("model_revision", pa.string()),
+        ("layer", pa.int32()),  # 0-based block after which was steered
+        ("strategy", pa.string()),  # id, "nulls" or "unsteered"
+        ("strategy_version", pa.int32()),
+        ("direction", pa.string()),  # C1 ..., or null_007
+        ("strength", pa.float64()),  # in alpha_unit
+        ("alpha", pa.float64()),  # coefficient of the unit vector
+        ("alpha_unit", pa.string()),
+        ("positions", pa.string()),  # which positions were steered
+        ("opening_id", pa.string()),
+        ("opening", pa.string()),
+        ("text", pa.string()),  # generated part only
+        ("num_tokens", pa.int32()),
+        ("temperature", pa.float64()),  # 0 is greedy
+        ("sample", pa.int32()),
+        ("sample_seed", pa.int64()),
+        ("score", pa.float64()),  # P(concept) by the concept's own scorer
+        ("neighbour_scores", pa.list_(_SCORE)),  # by the scorers of its neighbours
+        ("mean_nll", pa.float64()),  # nats a token, under the unsteered model
+        ("repeated_4grams", pa.float64()),
+        ("vector_hash", pa.string()),
+        ("positions_changed", pa.int32()),
+        ("positions_expected", pa.int32()),
+    ]
+)
+
+
+def exported_file(concept: str) -> str:
+    """Return where `export steered-outputs` writes the texts of a concept: a table `RELEASE`."""
+    return f"{_EXPORTED}/{concept}.parquet"
+
+
 #: A set of openings, and how many of it.
 Openings = tuple[str, int]
 
@@ -54,7 +95,7 @@ class Text:
 
 def concept_file(folder: Path, concept: str, model_names: Sequence[str]) -> Path:
     """Return the table of a concept. Raise ConfigError if the folder has none."""
-    for place in (folder, *(folder / name for name in model_names), folder / "data"):
+    for place in (folder, *(folder / name for name in model_names), folder / _EXPORTED):
         for ending in TABLE_ENDINGS:
             if (file := place / f"{concept}{ending}").is_file():
                 return file

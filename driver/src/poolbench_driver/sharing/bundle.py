@@ -25,7 +25,7 @@ from poolbench.statuses import RunState
 from poolbench.storage import Artifacts
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS, CROISSANT, MANIFEST, files_below, sha256_of
 from poolbench_driver.records import RunFolder
-from poolbench_driver.release import ENVIRONMENT, export_run
+from poolbench_driver.release.run import ENVIRONMENT, export_run
 from poolbench_driver.sharing.signatures import sign
 
 SIGNATURE = f"{CHECKSUMS}.sig"

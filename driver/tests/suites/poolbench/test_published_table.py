@@ -10,7 +10,7 @@ from poolbench.config import MODEL_PRESETS
 from poolbench.errors import UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.metrics import all_metrics
-from poolbench_driver.suites.poolbench.published_table import published_table
+from poolbench_driver.suites.poolbench.published_table import model_folder, published_table
 from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
 
 TABLE = published_table()
@@ -55,6 +55,11 @@ def test_unknown_names_are_refused() -> None:
         published_table("offical")
     with pytest.raises(UnknownModelError, match=r"llama-3\.1-8b"):
         TABLE.model("llama-3.1-9b")
+
+
+def test_models_have_the_names_of_the_published_layout() -> None:
+    names = {"llama-3.1-8b": "llama3_8b", "demo": "demo", "owner/model-1": "owner_model-1", "/models/mine": "mine"}
+    assert {name: model_folder(name) for name in names} == names
 
 
 def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, UnknownModelError, UnknownNameError
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli import app
+from poolbench_driver.cli.reproduce import num_steered_texts, published_settings
 from poolbench_driver.config import SCORERS
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import RunFolder
 from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.published_table import published_table
 from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell, RunRows, compare_cells
-from poolbench_driver.suites.poolbench.reproduction.command import num_steered_texts, published_settings
 
 TABLE = published_table()
 MODEL = TABLE.model("llama-3.1-8b")

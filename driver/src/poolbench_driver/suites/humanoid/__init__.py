@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Suite, SuiteCard
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
-if TYPE_CHECKING:
-    import typer
-
 
 def _load() -> Suite[Any, Any, Any]:
     from poolbench_driver.suites.humanoid.suite import Humanoid
 
     return Humanoid()
-
-
-def _commands() -> typer.Typer:
-    """Return `persona`, which trains fine-tunes on sentences."""
-    import typer
-
-    from poolbench_driver.suites.humanoid import persona
-
-    app = typer.Typer(rich_markup_mode=None)
-    app.add_typer(persona.app, name="persona", rich_help_panel="Data")
-    return app
 
 
 SUITES.add(
@@ -43,6 +29,5 @@ SUITES.add(
         metrics=METRICS,
         board=BOARD,
         load=_load,
-        commands=_commands,
     )
 )

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Suite, SuiteCard
 from poolbench_driver.suites.poolbench.config import PoolBenchConfig
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
 
-if TYPE_CHECKING:
-    import typer
-
 
 def _load() -> Suite[Any, Any, Any]:
     from poolbench_driver.suites.poolbench.suite import PoolBench
 
     return PoolBench()
-
-
-def _commands() -> typer.Typer:
-    """Return `reproduce`, `find`, what `export` writes of concepts, and the probes of `vectors`."""
-    import typer
-
-    from poolbench_driver.suites.poolbench.release import commands
-    from poolbench_driver.suites.poolbench.reproduction.command import reproduce
-    from poolbench_driver.suites.poolbench.search.command import find
-
-    app = typer.Typer(rich_markup_mode=None)
-    app.command(rich_help_panel="Results")(reproduce)
-    app.command(rich_help_panel="Measure")(find)
-    app.add_typer(commands.app, name="export")
-    app.add_typer(commands.vectors, name="vectors")
-    return app
 
 
 SUITES.add(
@@ -48,6 +29,5 @@ SUITES.add(
         metrics=METRICS,
         board=BOARD,
         load=_load,
-        commands=_commands,
     )
 )

@@ -117,6 +117,13 @@ def published_table(name: str = "official") -> PublishedTable:
         raise ConfigError(f"table {folder}: {type(error).__name__}: {error}") from None
 
 
+def model_folder(model: str) -> str:
+    """Return the name that the published layouts have for a model, for others one made of its id."""
+    folder_names = {official_model.preset: official_model.name for official_model in published_table().models}
+    name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
+    return folder_names.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)
+
+
 @lru_cache(maxsize=len(TABLES))
 def _shipped(name: str) -> PublishedTable:
     return _read(_DATA)

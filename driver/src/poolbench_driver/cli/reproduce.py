@@ -1,0 +1,265 @@
+"""reproduce: run the cells of a published result table and set them beside ours."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import Exit
+from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
+from poolbench_driver.cli.tables import AsJson, Show, show_tables
+
+if TYPE_CHECKING:
+    from poolbench.settings import ClusterSettings
+    from poolbench_driver.config import ConceptsConfig
+    from poolbench_driver.contract.abilities import Need
+    from poolbench_driver.records import RunFolder
+    from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
+
+
+def published_settings(table: PublishedTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
+    """Return the settings of a run that measures the cells of a model's table.
+
+    Args:
+        corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet, all
+            concepts of the table are asked for.
+    """
+    from poolbench_corpora.io import concept_folder
+    from poolbench_driver.config import corpus_folder
+
+    metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
+    local_concepts = [name for name in table.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
+    return {
+        "preset": "card",
+        "model": model.preset,
+        "metrics": sorted(metrics),
+        "concepts": local_concepts or list(table.concepts),
+        "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
+        "layers": [model.best_layer],
+        "steering_layer": model.best_layer,
+        "corpus": {"source": corpus},
+    }
+
+
+def num_steered_texts(config: ConceptsConfig) -> int:
+    """Return how many texts a run steers along strategies; null directions come on top."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return 0
+    strategies = config.strategies or ()
+    return len(config.concepts) * len(strategies) * len(config.budget.strengths) * config.budget.num_openings
+
+
+_CORPUS = "corpora/published"
+
+
+def reproduce(
+    table: Annotated[str, typer.Option(help="The table: official, or a folder of the same format.")] = "official",
+    model: Annotated[str | None, typer.Option(help="A model of the table; default: the run's.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Run id, 'latest', or a run's folder; default: the newest of the model.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="<str>", help="Only this column of the table; may be given several times."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also the cells without a counterpart.")] = False,
+    as_json: AsJson = False,
+    display: Annotated[str | None, typer.Option(help="rich or plain.")] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="Write the settings of the run that repeats the table to this file.")
+    ] = None,
+    corpus: Annotated[str, typer.Option(help="Passages of the run: folder, real or planted.")] = _CORPUS,
+    scorers: Annotated[str | None, typer.Option(help="Of the run: bert (the table's), published, or minilm.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Any setting of the run, such as limit=60; repeatable."),
+    ] = None,
+    start: Annotated[
+        bool,
+        typer.Option("--start", help="Run the cells even if a run of the model is there."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Say what the run of the cells needs, and stop.")] = False,
+) -> int:
+    """Set the cells of a published table beside a run's: theirs, ours, difference and interval.
+
+    Without a finished run of the model, the run of the table's cells is made first.
+    """
+    from poolbench_driver.suites.poolbench.published_table import published_table
+
+    show = show_tables("json" if as_json else display)
+    published = published_table(table)
+    _require_columns(published, column or [])
+    changed = bool(start or dry_run or scorers or sets)
+    if run is not None and changed:
+        raise ConfigError("--run compares a finished run; --start, --dry-run, --scorers and --set are for a new one")
+    if settings is not None:
+        _write_settings(published, model, corpus, settings, sets)
+    folder, code = None if changed else _run_of(published, model, run, output), int(Exit.DONE)
+    if folder is None:
+        cells = _cells(table, model, corpus, scorers, sets)
+        if dry_run or settings or any(need.stops and not need.found for need in cells.needs):
+            _show_needs(cells, settings, output, show, dry=dry_run)
+            return Exit.DONE if dry_run else Exit.FAILURES
+        for line in cells.left_out:
+            typer.echo(line, err=True)
+        folder, code = _run_cells(cells.config, output, display)
+    return max(code, _compare(published, folder, column or [], everything, show))
+
+
+def _require_columns(table: PublishedTable, columns: list[str]) -> None:
+    column_ids = [column.id for column in table.columns]
+    for name in columns:
+        if name not in column_ids:
+            raise UnknownNameError("column", name, column_ids)
+
+
+def _run_of(table: PublishedTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
+    """Return the run to compare: the named one, or the newest of the model; None if there is none of the model."""
+    from poolbench_driver.records import find_run, list_runs
+
+    if run is not None:
+        folder = find_run(output, run)
+        measured = table.model(folder.config().model)
+        if model is not None and table.model(model) != measured:
+            raise ConfigError(f"run {folder.id} measured {measured.preset}, not {model}; leave out --model or --run")
+        return folder
+    if model is None:
+        raise ConfigError(f"give --model ({_models(table)}) or --run")
+    official_model = table.model(model)
+    for folder in list_runs(output):
+        if folder.file("results.parquet").is_file() and _is_of(table, folder, official_model):
+            return folder
+    return None
+
+
+def _is_of(table: PublishedTable, folder: RunFolder, official_model: OfficialModel) -> bool:
+    try:
+        return table.model(folder.config().model) == official_model
+    except ConfigError:  # another model, or settings of another version
+        return False
+
+
+def _models(table: PublishedTable) -> str:
+    return ", ".join(model.preset for model in table.models)
+
+
+def _compare(table: PublishedTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
+    from poolbench_driver.comparison import read_results
+    from poolbench_driver.config import of_concepts
+    from poolbench_driver.suites.poolbench.presets import other_settings
+    from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, cell_rows, compare_cells, summary_rows
+
+    config = of_concepts(folder.config())
+    model = table.model(config.model)
+    run = RunRows(read_results(folder), _published(folder))
+    cells = compare_cells(table, model, run, columns)
+    differs = [str(setting) for setting in other_settings(config)]
+    show(
+        [("cells", cell_rows(cells, everything=everything)), ("by column", summary_rows(cells))],
+        [f"{folder.id} against {table.source['title']}, {model.preset} at layer {model.best_layer}", *differs],
+        {"run": folder.id, "model": model.preset, "settings": differs, "cells": [asdict(cell) for cell in cells]},
+    )
+    return Exit.DONE if any(cell.difference is not None for cell in cells) else Exit.FAILURES
+
+
+def _published(folder: RunFolder) -> list[dict[str, Any]] | None:
+    try:
+        return folder.read_table("published").to_pylist()
+    except NotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The run that makes the cells of a model, without those that would be null."""
+
+    model: OfficialModel
+    config: ConceptsConfig
+    options: list[str]  # of the command that makes it
+    needs: list[Need]
+    left_out: list[str]  # metrics that would be null, with the reason
+
+
+def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
+    from poolbench_driver.config import of_concepts, read_assignments, scorer_settings
+    from poolbench_driver.contract.load import load_run_config
+    from poolbench_driver.suites.poolbench.needs import needs_of
+    from poolbench_driver.suites.poolbench.published_table import TABLES, published_table
+
+    published = published_table(table)
+    if name is None:
+        raise ConfigError(f"give --model ({_models(published)})")
+    model = published.model(name)
+    settings = {**published_settings(published, model, corpus), **scorer_settings(scorers)}
+    config = of_concepts(load_run_config(None, settings, read_assignments(sets or [])))
+    options = ["--table", table] if table not in TABLES else []
+    options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
+    options += ["--scorers", scorers] if scorers else []
+    options += [part for setting in sets or [] for part in ("--set", setting)]
+    cluster = _cluster()
+    needs = list(needs_of(config, cluster))
+    nulls = [need for need in needs if need.nulls and not need.found]
+    left = [metric for metric in config.metrics if not any(metric in need.nulls for need in nulls)]
+    if nulls and left:
+        config = config.model_copy(update={"metrics": tuple(left)})
+        needs = list(needs_of(config, cluster))
+    return _Cells(model, config, options, needs, [f"left out, {', '.join(n.nulls)}: no {n}" for n in nulls])
+
+
+def _cluster() -> ClusterSettings | None:
+    from poolbench.settings import ClusterSettings
+
+    try:
+        return ClusterSettings.load()
+    except ConfigError:
+        return None
+
+
+def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
+    """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
+    from poolbench_driver.cli.run import show_outcome
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.loop.progress import open_display
+    from poolbench_driver.series import prepare_all
+
+    (job,) = prepare_all([config], open_session())
+    folder = RunFolder.create(output, job.config)
+    with redirect_stdout(sys.stderr):
+        code = show_outcome(job.run(folder, open_display(display)))
+    if not folder.file("results.parquet").is_file():
+        raise ConfigError(f"{folder.id} was cancelled before it had results; the same command continues it")
+    return folder, code
+
+
+def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, *, dry: bool) -> None:
+    """Say what the run that repeats the table needs and which command makes it; nothing is started."""
+
+    model, texts = cells.model.preset, num_steered_texts(cells.config)
+    again = shlex.join(["poolbench-driver", "reproduce", *cells.options])
+    run = [f"poolbench-driver run {settings}{end}" for end in (" --dry-run", "")] if settings else []
+    commands = [*run, *([f"poolbench-driver reproduce --model {model}"] if settings else [again])]
+    state = "dry run" if dry else f"no finished run of {model} in {output}"
+    amount = f"steers {texts:,} texts along strategies, and more along null directions" if texts else "steers nothing"
+    size = f"{len(cells.config.strategies or ())} strategies, {len(cells.config.concepts)} concepts"
+    lines = [f"{state}: nothing to compare, and nothing was started", f"the run of {size} {amount}", *cells.left_out]
+    rows = [{"needed": n.what, "found": "yes" if n.found else "no", "else": n.instead} for n in cells.needs]
+    content = {"needs": [asdict(n) for n in cells.needs], "commands": commands}
+    show([("what the run needs", rows)], [*lines, *(f"then: {command}" for command in commands)], content)
+
+
+def _write_settings(table: PublishedTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
+    import yaml
+
+    if model is None:
+        raise ConfigError(f"--settings needs --model ({_models(table)})")
+    if sets:
+        raise ConfigError("--settings writes the settings of the table; change them in the file instead of by --set")
+    text = yaml.safe_dump(published_settings(table, table.model(model), corpus), sort_keys=False)
+    file.write_text(f"# The run that repeats {table.source['title']}.\n{text}", "utf-8")
