@@ -64,10 +64,10 @@ def write_page(file: Path, title: str, introduction: str, command: str, parts: S
 def _section(report: Report) -> Iterator[str]:
     lines = report.page.board.lines[: report.most]
     left_out = len(report.page.board.lines) - len(lines)
-    shown = [part for part in report.page.parts if part.anchor not in report.without]
+    parts = [part for part in report.page.parts if part.anchor not in report.without]
     yield f"## {report.heading}"
     yield paragraph(report.note + (f" The board has {left_out} further lines." if left_out else ""))
-    page = replace(report.page, board=replace(report.page.board, lines=lines), parts=shown)
+    page = replace(report.page, board=replace(report.page.board, lines=lines), parts=parts)
     yield "\n".join(_wrapped(markdown_of(page).splitlines()))
 
 
