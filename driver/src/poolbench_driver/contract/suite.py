@@ -153,8 +153,8 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuiteCard:
-    """What a suite is, as data. The registry holds cards, so that a listing of suites loads nothing heavy."""
+class SuiteInfo:
+    """Metadata of a suite. The registry holds these alone, so that a listing of suites loads nothing heavy."""
 
     id: str  # value of the column `suite`
     summary: str  # one sentence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
@@ -31,7 +31,7 @@ def _commands() -> typer.Typer:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="humanoid",
         summary="preference shift: did a fine-tune move words towards what is liked, more than neutral ones do?",
         reference="github.com/fedor13F/Humanoid-BenchMark",
