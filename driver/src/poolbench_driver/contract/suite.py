@@ -105,7 +105,7 @@ class Description:
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Description:
-        """Return how many there are of each thing; `_` in a name of JSON stands for a space."""
+        """Return a description that says how many there are of each thing; `_` in a name is a space on the terminal."""
         return cls([", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())], numbers)
 
 
