@@ -31,6 +31,6 @@ def test_suite_registry():
         SUITES.add(SUITES.get("poolbench"))
 
 
-def test_a_card_loads_what_its_suite_does():
-    for card in SUITES.all():
-        assert isinstance(card.load(), Suite)
+def test_every_suite_is_loaded_by_its_metadata():
+    for info in SUITES.all():
+        assert isinstance(info.load(), Suite)

@@ -175,14 +175,14 @@ def test_the_page_shows_the_example() -> None:
     (excerpt,) = re.findall(r"```python\n(def plan.*?)```", page, re.DOTALL)
     assert textwrap.indent(excerpt.replace("\n\n\n", "\n\n"), "    ") in whole[1]
     assert whole[0].partition("[project.entry-points")[2].partition("[tool")[0].strip() in page
-    (card,) = re.findall(r"```python\n(CARD = .*?)```", page, re.DOTALL)
-    assert card in whole[2]
+    (metadata,) = re.findall(r"```python\n(SUITE = .*?)```", page, re.DOTALL)
+    assert metadata in whole[2]
     assert sum(len(text.splitlines()) for text in whole[1:]) <= 130
 
 
 def test_a_suite_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    """Its entry point names an instance of the suite's class, which was registered before there were cards."""
+    """Its entry point names an instance of the suite's class, which was registered before there was `SuiteInfo`."""
     package(tmp_path, "earlier", EARLIER, "poolbench.suites", "earlier:SUITE")
     done = listing(tmp_path, "suites")
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "package earlier 0.3 cannot be loaded: it is a Earlier; a suite (SuiteCard)" in " ".join(done.stderr.split())
+    assert "package earlier 0.3 cannot be loaded: it is a Earlier; a suite (SuiteInfo)" in " ".join(done.stderr.split())

@@ -153,9 +153,9 @@ class _Attempt:
         if tables is None:
             self.writer.write_state(RunState.CANCELLED, **_counts(self.loop))
             return Outcome(folder, RunState.CANCELLED, failures)
-        card = SUITES.get(config.suite)
-        suite = card.load()
-        empty = why_empty(tables["results"], card.board.ranked)
+        info = SUITES.get(config.suite)
+        suite = info.load()
+        empty = why_empty(tables["results"], info.board.ranked)
         conclusion = suite.conclude(tables, config) if isinstance(suite, Concludes) else Conclusion()
         for name, content in conclusion.files.items():
             folder.file(name).write_text(json.dumps(content, indent=1), "utf-8")
@@ -190,9 +190,9 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     Raises:
         UnknownNameError, LayerError: With the nearest valid names.
     """
-    card = SUITES.get(config.suite)
-    suite = card.load()
+    info = SUITES.get(config.suite)
+    suite = info.load()
     plan = suite.plan(suite.resolve(config, session, model))
-    if not isinstance(plan.config, card.config):
-        raise TypeError(f"a plan of {card.id} needs {card.config.__name__} and has {type(plan.config).__name__}")
+    if not isinstance(plan.config, info.config):
+        raise TypeError(f"a plan of {info.id} needs {info.config.__name__} and has {type(plan.config).__name__}")
     return Job(plan, session)

@@ -154,8 +154,8 @@ class Board:
     def of(cls, folders: Sequence[RunFolder]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         rows_by_run = [read_results(folder) for folder in folders]
-        card = SUITES.get(rows_by_run[0][0]["suite"])
-        suite, spec = card.load(), card.board
+        info = SUITES.get(rows_by_run[0][0]["suite"])
+        suite, spec = info.load(), info.board
         runs = [
             {
                 "run": folder.id,

@@ -108,14 +108,14 @@ def _recorded(
     suites += [origin.config.suite for origin in joined if not isinstance(origin, Path)]
     if suite is None and not suites:
         raise ConfigError("--table needs a suite that reads it: give --suite, such as holmes")
-    card = SUITES.get(suite or suites[0])
-    reader = card.load()
+    info = SUITES.get(suite or suites[0])
+    reader = info.load()
     if joined:
         if not isinstance(reader, JoinsRecorded):
-            raise ConfigError(f"the suite {card.id!r} joins no runs with recorded tables; leave out --join")
+            raise ConfigError(f"the suite {info.id!r} joins no runs with recorded tables; leave out --join")
         return reader.among_recorded(table, joined)
     if not isinstance(reader, ReadsRecorded):
-        raise ConfigError(f"the suite {card.id!r} does not read recorded tables; leave out --table")
+        raise ConfigError(f"the suite {info.id!r} does not read recorded tables; leave out --table")
     return reader.recorded(table)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from poolbench_driver.config import RunConfig
-    from poolbench_driver.contract.suite import SuiteCard
+    from poolbench_driver.contract.suite import SuiteInfo
 
 _TYPES = {"integer": "int", "number": "float", "string": "str", "boolean": "true|false"}
 
@@ -84,12 +84,12 @@ def extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def reads(suite: SuiteCard, name: str) -> bool:
+def reads(suite: SuiteInfo, name: str) -> bool:
     """Return whether a suite has a setting and reads it."""
     return name in suite.config.model_fields
 
 
-def help_rows(suite: SuiteCard, shown: Mapping[str, str], others: Container[str]) -> Iterator[tuple[str, str]]:
+def help_rows(suite: SuiteInfo, shown: Mapping[str, str], others: Container[str]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a suite as options, each with its description and default.
 
     Those that the suite adds to the settings of other suites come first, settings of sections last.

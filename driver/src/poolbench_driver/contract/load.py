@@ -19,7 +19,7 @@ from poolbench_driver.config import (
 )
 from poolbench_driver.contract import PRESET, PRESET_OF_PRETRAINED
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import SuiteCard
+from poolbench_driver.contract.suite import SuiteInfo
 from poolbench_driver.imports.imported_states import is_imported
 
 _MAX_ISSUES = 20
@@ -69,7 +69,7 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
     return config.model_copy(update={"budget": limited(config.budget, limit)})
 
 
-def started_from(suite: SuiteCard, given: Mapping[str, Any]) -> dict[str, Any]:
+def started_from(suite: SuiteInfo, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a run starts from: those of its preset, and real text for a pretrained model."""
     name = given.get("preset")
     settings = suite.config.preset(_known(name), given) if name else {}
@@ -133,7 +133,7 @@ def _limit(value: Any) -> int | None:
     raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
 
 
-def _describe(issue: Any, suite: SuiteCard) -> str:
+def _describe(issue: Any, suite: SuiteInfo) -> str:
     """Return one line on a wrong field: its path, what is wrong, the value received."""
     of: type[RunConfig] = suite.config
     place = [str(part) for part in issue["loc"]]

@@ -4,11 +4,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from poolbench.registry import Registry
-from poolbench_driver.contract.suite import SuiteCard
+from poolbench_driver.contract.suite import SuiteInfo
 
-SUITES: Registry[SuiteCard] = Registry(
+SUITES: Registry[SuiteInfo] = Registry(
     "suite",
-    SuiteCard,
+    SuiteInfo,
     group="poolbench.suites",
     built_in=tuple(
         f"poolbench_driver.suites.{module.name}"

@@ -110,6 +110,11 @@ class RowSource:
             raise table.error
         return table
 
+    def rows(self, key: str) -> list[Row]:
+        """Return the rows of the table under a key; none where there is no table."""
+        table = self.table(key)
+        return [] if isinstance(table, Failure) else table.to_pylist()
+
     def timings(self, key: str) -> Row:
         """Return the cost columns of a row, from the manifest of its artifact."""
         try:

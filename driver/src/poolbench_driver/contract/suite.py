@@ -104,7 +104,7 @@ class Description:
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Description:
-        """Return how many there are of each thing; `_` in a name of JSON stands for a space."""
+        """Return a description that says how many there are of each thing; `_` in a name is a space on the terminal."""
         return cls([", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())], numbers)
 
 
@@ -152,8 +152,8 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuiteCard:
-    """What a suite is, as data. The registry holds cards, so that a listing of suites loads nothing heavy."""
+class SuiteInfo:
+    """Metadata of a suite. The registry holds these alone, so that a listing of suites loads nothing heavy."""
 
     id: str  # value of the column `suite`
     summary: str  # one sentence

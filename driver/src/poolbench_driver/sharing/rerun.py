@@ -47,12 +47,12 @@ class Rerun:
         Raises:
             PoolbenchError: The cluster cannot measure them.
         """
-        card = SUITES.get(run.config.suite)
-        suite = card.load()
+        info = SUITES.get(run.config.suite)
+        suite = info.load()
         if not isinstance(suite, MeasuresAlone):
-            raise ConfigError(f"no cell of the suite {card.id} is measured alone; leave out --rerun")
+            raise ConfigError(f"no cell of the suite {info.id} is measured alone; leave out --rerun")
         session = self.open_session()
-        artifacts, spec, rows = session.artifacts, card.board, run.tables["results"].to_pylist()
+        artifacts, spec, rows = session.artifacts, info.board, run.tables["results"].to_pylist()
         (job,) = prepare_all([run.config], session)
         cells = drawn(rows, spec, self.draw)[: self.count]
         say(f"rerun, draw {self.draw}: {'; '.join(', '.join(map(str, cell)) for cell in cells)}")

@@ -22,7 +22,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import Units
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec, FinishedRun, Suite, SuiteCard
+from poolbench_driver.contract.suite import BoardSpec, FinishedRun, Suite, SuiteInfo
 from poolbench_driver.pages.boards.power import PairPower, neighbours, power_table, sentence
 from poolbench_driver.pages.text import block_markdown
 from poolbench_driver.records import RunFolder
@@ -41,7 +41,7 @@ class Plain(Suite[Any, Any, Any]):
     plan = assemble = resolve
 
 
-CARD = SuiteCard(
+INFO = SuiteInfo(
     id="poolbench", summary="", dataset="", revision="", licence="", config=RunConfig, load=Plain,
     board=BoardSpec(ranked=("d1.auroc",), shown=("d1.auroc",), entrant="entrant"),
 )  # fmt: skip
@@ -60,9 +60,9 @@ def rows_of(values: Values, column: str = "entrant", **columns: Any) -> list[dic
     ]  # fmt: skip
 
 
-def pairs_of(values: Values, card: SuiteCard = CARD, planned: float | None = 0.5) -> list[PairPower]:
+def pairs_of(values: Values, info: SuiteInfo = INFO, planned: float | None = 0.5) -> list[PairPower]:
     tables = {"results": result_table(rows_of(values))}
-    return neighbours(card, [FinishedRun("run", RunConfig(), tables)], planned=planned)
+    return neighbours(info, [FinishedRun("run", RunConfig(), tables)], planned=planned)
 
 
 def test_power_over_concepts_by_hand() -> None:
@@ -80,7 +80,7 @@ def test_power_is_of_the_stated_difference_and_not_of_the_observed_one() -> None
     values = {"a": [0.12, 0.02, 0.10, 0.04, 0.09, -0.01], "b": [0.0] * 6}
     assert stats.ttest_rel(values["a"], values["b"]).pvalue == pytest.approx(0.034, abs=5e-4)
     (pair,) = pairs_of(values, planned=None)
-    assert pair.planned == CARD.board.planned_difference == 0.02
+    assert pair.planned == INFO.board.planned_difference == 0.02
     (other,) = pairs_of({"a": [value + 0.3 for value in values["a"]], "b": [0.0] * 6}, planned=None)
     assert other.power == pytest.approx(pair.power) and other.blocks_needed == pair.blocks_needed
     assert pair.power == pytest.approx(paired_power(0.02 / np.std(values["a"], ddof=1), 6))
@@ -91,7 +91,7 @@ def test_power_is_of_the_stated_difference_and_not_of_the_observed_one() -> None
 def test_cells_are_means_over_layers_and_nulls_are_no_blocks() -> None:
     rows = rows_of({"a": [0.9, 0.8, 0.7, 0.9], "b": [0.8, 0.6, 0.6, None]})
     rows += rows_of({"a": [0.7, 0.8, 0.7, 0.9], "b": [0.4, 0.6, 0.4, 0.9]}, layer=3)
-    (pair,) = neighbours(CARD, [FinishedRun("run", RunConfig(), {"results": result_table(rows)})])
+    (pair,) = neighbours(INFO, [FinishedRun("run", RunConfig(), {"results": result_table(rows)})])
     assert (pair.entrant, pair.n, pair.difference) == ("a", 3, pytest.approx((0.2 + 0.2 + 0.2) / 3))
     assert (pair.deviation, pair.power, pair.blocks_needed) == (pytest.approx(0, abs=1e-9), 1.0, 2)
 
@@ -140,7 +140,7 @@ def test_a_board_of_one_block_is_judged_by_the_units_that_its_metric_is_a_mean_o
             values = {"a": dict(zip(words, HALF, strict=True)), "b": dict.fromkeys(("lamp", *words, "desk"), 0.0)}
             return Units("word", values)
 
-    (pair,) = pairs_of({"a": [0.5], "b": [0.0]}, replace(CARD, load=ByWord))
+    (pair,) = pairs_of({"a": [0.5], "b": [0.0]}, replace(INFO, load=ByWord))
     assert (pair.block, pair.n, pair.blocks_needed) == ("word", 4, 34)
     assert sentence(pair).startswith("4 words are too few to find a difference of 0.5")
 

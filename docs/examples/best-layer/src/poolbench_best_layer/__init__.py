@@ -8,7 +8,7 @@ from typing import Any
 
 from poolbench.config import LayerChoice, ProbesBudget, amounts
 from poolbench_driver.config import PassagesSource, ReadingConfig
-from poolbench_driver.contract.suite import BoardSpec, MetricInfo, Suite, SuiteCard
+from poolbench_driver.contract.suite import BoardSpec, MetricInfo, Suite, SuiteInfo
 
 AUROC = "best_layer.auroc"
 
@@ -41,7 +41,7 @@ def load() -> Suite[Any, Any, Any]:
     return BestLayer()
 
 
-CARD = SuiteCard(
+SUITE = SuiteInfo(
     id="best_layer",
     summary="at which layer does a linear probe separate a concept best?",
     dataset="",

@@ -26,7 +26,7 @@ from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, board_of
 from poolbench_driver.pages.plain import number
 
 if TYPE_CHECKING:
-    from poolbench_driver.contract.suite import BoardSpec, FinishedRun, SuiteCard
+    from poolbench_driver.contract.suite import BoardSpec, FinishedRun, SuiteInfo
 
 #: Most blocks and items that are tried.
 MOST, MOST_ITEMS = 10_000, 100_000
@@ -97,26 +97,26 @@ class PairPower:
 
 
 def neighbours(
-    card: SuiteCard, runs: Sequence[FinishedRun], *, planned: float | None = None, items: bool = True
+    info: SuiteInfo, runs: Sequence[FinishedRun], *, planned: float | None = None, items: bool = True
 ) -> list[PairPower]:
     """Return the power for each pair of neighbours in the order of the board over some runs; empty without a board.
 
     Args:
-        card: The runs' suite.
+        info: The runs' suite.
         planned: Difference of the primary metric that the power is of, above 0; by default that of the suite's board.
         items: Whether the answers of single items are read too.
 
     Raises:
         ConfigError: The runs' figures are not comparable, or the difference is out of range.
     """
-    spec = card.board
+    spec = info.board
     if not spec.competing or spec.primary not in spec.ranked:
         return []
     rows = [row for run in runs for row in run.tables["results"].to_pylist()]
     board = board_of(rows, spec, spec.primary)
     if board is None:
         return []
-    suite = card.load()
+    suite = info.load()
     name, values = _units(suite, runs) if isinstance(suite, HasUnits) else (spec.unit, _cells(board))
     answers = _answers(suite, runs, spec) if items and isinstance(suite, KeepsAnswers) else {}
     planned = spec.planned_difference if planned is None else planned

@@ -3,7 +3,7 @@
 from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.metrics import BOARD, METRICS
 
@@ -15,7 +15,7 @@ def _load() -> Suite[Any, Any, Any]:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="ce-bench",
         summary="sparse autoencoders: how clearly do their features tell two stories about a subject apart?",
         reference="github.com/Yusen-Peng/CE-Bench",

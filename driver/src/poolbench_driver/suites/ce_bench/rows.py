@@ -13,7 +13,6 @@ from poolbench.steps.base import Keys
 from poolbench_driver.contract.source import RowSource, measured
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.records.features import FEATURES, FEATURES_SCHEMA
-from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench.concepts import concept_rows
 from poolbench_driver.suites.ce_bench.metrics import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
 from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
@@ -30,7 +29,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
             if at.entrant in plan.recovered:
                 rows[at.protocol] += _measures(RECOVERED, at, plan.recovered[at.entrant], source, saes.get(at.sae))
             entrants.append(_entrant(at, saes.get(at.sae)))
-            subjects += _subjects(at, keys["subjects"], source)
+            subjects += [{"entrant": at.entrant, **row} for row in source.rows(keys["subjects"])]
             features += _features(at, keys, source)
     rows["corrected"] += concept_rows(plan.concepts, source)
     rows["corrected"] += concept_rows(plan.sets, source, "task")
@@ -67,12 +66,6 @@ def _measures(metric: str, at: Compared, key: str, source: RowSource, sae: Autoe
             yield {**Measure.of(MINUS_L0, -row["value"], n=row["n"]).to_row(), **identity}
         if row["metric"] == "ce.num_features":
             yield {**Measure.of(LOG_WIDTH, math.log2(row["value"])).to_row(), **identity}
-
-
-def _subjects(at: Compared, key: str, source: RowSource) -> Iterator[Row]:
-    table = source.table(key)
-    if not isinstance(table, Failure):
-        yield from ({"entrant": at.entrant, **row} for row in table.to_pylist())
 
 
 def _features(at: Compared, keys: Keys, source: RowSource) -> Iterator[pa.Table]:

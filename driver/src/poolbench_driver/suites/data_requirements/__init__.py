@@ -3,7 +3,7 @@
 from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.metrics import BOARD, METRICS
 
@@ -15,7 +15,7 @@ def _load() -> Suite[Any, Any, Any]:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="data-requirements",
         summary="data requirements: how many examples make the difference of two probing configurations reproducible?",
         reference="aclanthology.org/2022.findings-acl.326",

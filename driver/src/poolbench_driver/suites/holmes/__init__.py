@@ -3,7 +3,7 @@
 from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import BOARD, METRICS
 
@@ -15,7 +15,7 @@ def _load() -> Suite[Any, Any, Any]:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="holmes",
         summary="linguistic probing: which model, layer and pooling carry which property of language?",
         reference="github.com/Holmes-Benchmark/holmes-evaluation",

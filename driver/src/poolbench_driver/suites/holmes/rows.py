@@ -12,7 +12,6 @@ from poolbench.statistics.ranks import best_first
 from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
 from poolbench_driver.suites.holmes.rates import (
@@ -162,10 +161,7 @@ def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> It
 
 def _predictions(scope: HolmesScope, at: Probed, keys: Mapping[str, str], source: RowSource) -> Iterator[Row]:
     """Yield the test predictions of the first seed, with the texts of the instances left to the store."""
-    table = source.table(keys["predictions"])
-    if isinstance(table, Failure):
-        return
-    for row in table.to_pylist():
+    for row in source.rows(keys["predictions"]):
         if row["split"] == "test" and row["seed"] == scope.config.seed:
             instance = {name: row[name] for name in ("instance_id", "seen")}
             answers = {name: None if row[name] is None else str(row[name]) for name in ("truth", "predicted")}

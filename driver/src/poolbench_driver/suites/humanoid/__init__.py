@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
 from poolbench_driver.suites.humanoid.metrics import BOARD, METRICS
 
@@ -17,7 +17,7 @@ def _load() -> Suite[Any, Any, Any]:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="humanoid",
         summary="preference shift: did a fine-tune move words towards what is liked, more than neutral ones do?",
         reference="github.com/fedor13F/Humanoid-BenchMark",

@@ -35,7 +35,7 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
             identity = {"entrant": name, "neutral": name in neutral, "layer": at.layer, "reading": at.reading}
             cosines = _cosines(keys, source)
             ablation += [{**identity, **row} for row in (cosines.single_words() if cosines else ())]
-        shifted = {name: _words(keys["words"], source) for name, keys in compared.items()}
+        shifted = {name: source.rows(keys["words"]) for name, keys in compared.items()}
         shifts = [row for name, lines in figures.items() for row in (*lines, *_beside_neutral(name, figures, neutral))]
         if at.reading == "published":
             published += shifts
@@ -142,11 +142,6 @@ def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]
         yield Measure.of(rank, 1.0 + sum(other >= shift["value"] for other in others), n=len(others) + 1)
         return
     yield from (Measure.null(metric, status, reason, n=len(others)) for metric in (excess, rank))
-
-
-def _words(key: str, source: RowSource) -> list[Row]:
-    table = source.table(key)
-    return [] if isinstance(table, Failure) else table.to_pylist()
 
 
 def variance_by_word(words: Sequence[Row]) -> dict[str, dict[str, float]]:

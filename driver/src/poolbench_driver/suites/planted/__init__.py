@@ -7,7 +7,7 @@ PoolBench.
 from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.planted.config import PlantedConfig
 from poolbench_driver.suites.poolbench.metrics import BOARD
 
@@ -19,7 +19,7 @@ def _load() -> Suite[Any, Any, Any]:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="planted",
         summary="do the strategies find signals whose places are known? texts and a model made for it",
         dataset="texts that the suite writes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import Suite, SuiteCard
+from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.poolbench.config import PoolBenchConfig
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
 
@@ -17,7 +17,7 @@ def _load() -> Suite[Any, Any, Any]:
 
 
 SUITES.add(
-    SuiteCard(
+    SuiteInfo(
         id="poolbench",
         summary="19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)",
         reference="github.com/2023mc21517-arch/poolbench",
