@@ -234,8 +234,8 @@ def serve_probe(
     from poolbench_driver.cluster.services import open_services
     from poolbench_driver.vectors.probes import probe_of_run
 
-    made = opened("directions", run, runs, concept, None)
-    body = probe_of_run(made.folder, made.plan, made.artifacts, concept, strategy, layer)
+    export = opened("directions", run, runs, concept, None)
+    body = probe_of_run(export.folder, export.plan, export.artifacts, concept, strategy, layer)
     with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
         open_services().post("steerer", "served/probes", body)
     typer.echo(f"{body['model']}: probe of {concept} by {body['strategy']} at layer {body['layer']}")
