@@ -31,13 +31,13 @@ def with_options_of(model: type[Model]) -> Callable[[Callable[..., int]], Callab
     fields = {name: _parameter(name, field) for name, field in model.model_fields.items()}
 
     def decorated(command: Callable[..., int]) -> Callable[..., int]:
-        _, *further = signature(command, eval_str=True).parameters.values()
+        _, *parameters = signature(command, eval_str=True).parameters.values()
 
         @wraps(command)
         def with_settings(**values: Any) -> int:
             return command(_read(model, {name: values.pop(name) for name in fields}), **values)
 
-        parameters = [param.replace(kind=Parameter.KEYWORD_ONLY) for param in (*fields.values(), *further)]
+        parameters = [param.replace(kind=Parameter.KEYWORD_ONLY) for param in (*fields.values(), *parameters)]
         parameters.sort(key=lambda param: param.default is not Parameter.empty)  # required ones first
         with_settings.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         with_settings.__annotations__ = {param.name: param.annotation for param in parameters}
@@ -73,13 +73,13 @@ def _is_repeatable(field: FieldInfo) -> bool:
 
 def _read(model: type[Model], values: Mapping[str, Any]) -> Model:
     """Return the settings that options give. Raise ConfigError for values that do not fit."""
-    settings = {name: value for name, value in values.items() if value is not None}
-    for name, value in settings.items():
+    named_values = {name: value for name, value in values.items() if value is not None}
+    for name, value in named_values.items():
         field = model.model_fields[name]
         if _is_list(field) and not _is_repeatable(field):
-            settings[name] = layers_of(value) if name == "layers" else names_of(value) or ()
+            named_values[name] = layers_of(value) if name == "layers" else names_of(value) or ()
     try:
-        return model.model_validate(settings)
+        return model.model_validate(named_values)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
