@@ -15,7 +15,7 @@ from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 
 MODELS = ("smollm2-135m", "demo")
 #: Strategies whose vectors differ on texts; several of the others are variants of these.
@@ -43,7 +43,7 @@ def main() -> int:
     shared += [] if options.sets is None else ["--sets", options.sets]
     settings = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
 
-    def probed(model: str, *settings: str) -> RunFolder:
+    def probed(model: str, *settings: str) -> Run:
         return measure(options.output, "--suite", "holmes", "--model", model, *settings, "--layers", LAYERS)
 
     runs = [probed(model, *settings) for model in MODELS]

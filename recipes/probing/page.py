@@ -12,7 +12,7 @@ from poolbench.contracts import Row
 from poolbench.errors import NotFoundError
 from poolbench_driver.contract.vega import drawn
 from poolbench_driver.pages.text import block_markdown, paragraph, table
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.holmes.metrics import SCORE
 from poolbench_driver.suites.holmes.rates import score_matrix
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS
@@ -26,19 +26,19 @@ _SHOWN = 2
 _ORDER = ("ewt-bigram-shift", "comparison-age", "comparison-number")
 
 
-def page(runs: Sequence[RunFolder], compared: Sequence[RunFolder]) -> str:
+def page(runs: Sequence[Run], compared: Sequence[Run]) -> str:
     """Return the page: the joint board of several runs, and how far a share of the data keeps an order.
 
     Args:
         runs: Of several models, on equal sets.
         compared: Of one model: in whole, with a share of train, and with a share of dev and test too.
     """
-    view = view_over([run.finished() for run in runs])
+    view = view_over(runs)
     return "\n".join([*_head(runs, view), *_board(view), *_pooling(runs), *_controls(view), *_flash(compared)])
 
 
-def _head(runs: Sequence[RunFolder], view: View) -> Iterator[str]:
-    first, config = _rows(runs[0])[0], runs[0].config()
+def _head(runs: Sequence[Run], view: View) -> Iterator[str]:
+    first, config = _rows(runs[0])[0], runs[0].config
     yield "# Linguistic probing on real sets\n"
     yield "<!-- written by recipes/probing -->\n"
     share, most = getattr(config, "flash", None) or 1.0, getattr(config, "flash_eval", None)
@@ -91,8 +91,8 @@ def _model(entrant: Entrant) -> str:
     return entrant.name.rsplit(" ", 2)[0]
 
 
-def _pooling(runs: Sequence[RunFolder]) -> Iterator[str]:
-    view = view_over([runs[0].finished()])
+def _pooling(runs: Sequence[Run]) -> Iterator[str]:
+    view = view_over([runs[0]])
     yield "## Which pooling carries what\n"
     yield paragraph(
         f"The strategy of {view.model} that wins most among its strategies, with its winning rate in percent, by type "
@@ -127,15 +127,15 @@ def _controls(view: View) -> Iterator[str]:
     yield ""
 
 
-def picture(run: RunFolder) -> str:
+def picture(run: Run) -> str:
     """Return which pooling carries what in one run, as an SVG with colours of its own."""
-    drawing = by_layer(view_over([run.finished()]))
+    drawing = by_layer(view_over([run]))
     if drawing is None:
         raise NotFoundError(f"{run.id} has one strategy; the picture compares several")
     return drawn(drawing.spec)
 
 
-def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
+def _flash(compared: Sequence[Run]) -> Iterator[str]:
     whole, *shares = (score_matrix(_rows(run)) for run in compared)
     yield "## What a share of the data keeps\n"
     yield paragraph(
@@ -159,11 +159,11 @@ def _flash(compared: Sequence[RunFolder]) -> Iterator[str]:
     yield ""
 
 
-def _rows(run: RunFolder) -> list[Row]:
+def _rows(run: Run) -> list[Row]:
     return run.read_table("results").to_pylist()
 
 
-def _cost(run: RunFolder) -> tuple[float, float]:
+def _cost(run: Run) -> tuple[float, float]:
     """Return instances that were read, and seconds of all probes."""
     sets = run.read_table("sets").to_pylist()
     seconds = sum(row["wall_s"] or 0.0 for row in _rows(run) if row["metric"] == SCORE)

@@ -21,7 +21,7 @@ from poolbench.config import resolve_model
 from poolbench.errors import ConfigError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cluster.session import open_session
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.poolbench.presets import FORWARD_STRATEGIES
 
 MODEL = "smollm2-135m"
@@ -57,7 +57,7 @@ def main() -> int:
     return 0
 
 
-def steered_pairs(run: RunFolder, output: Path) -> SteeredPairs | None:
+def steered_pairs(run: Run, output: Path) -> SteeredPairs | None:
     """Judge minimal pairs under the direction that steers best; return None without a direction."""
     rows = pq.read_table(run.file("results.parquet")).to_pylist()
     best = max(steered(rows), key=lambda row: row["value"], default=None)

@@ -16,7 +16,7 @@ from poolbench.contracts import Row
 from poolbench_corpora.io import read_concept
 from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.pages.text import paragraph, table
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import leaderboard_markdown
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of
 
@@ -48,8 +48,8 @@ class SteeredPairs:
 class Measured:
     """What the page shows."""
 
-    run: RunFolder  # the run of D1 to D3, without sinks in the vectors
-    with_sinks: RunFolder  # the run of D1 with them, of strategies that need no backward pass
+    run: Run  # the run of D1 to D3, without sinks in the vectors
+    with_sinks: Run  # the run of D1 with them, of strategies that need no backward pass
     pairs: SteeredPairs | None = None  # minimal pairs under steering; None without a direction that steers
     command: str = "make real-text"  # what made the page
 

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from poolbench.statuses import RunState
-from poolbench_driver.records import RunFolder, find_run
+from poolbench_driver.records import Run, find_run
 
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 #: Exit codes of commands that wrote what they could: done, and done with failures.
 FINISHED = (0, 1)
 
 
-def measure(runs: Path, *options: str) -> RunFolder:
+def measure(runs: Path, *options: str) -> Run:
     """Run with options of the command, and return the run. Raise SystemExit if it failed or was cancelled."""
     code = subprocess.run([str(DRIVER), "run", "--output", str(runs), *options], check=False).returncode
     if code not in FINISHED:
@@ -24,7 +24,7 @@ def measure(runs: Path, *options: str) -> RunFolder:
     return run
 
 
-def export(run: RunFolder, output: Path, concept: str, strategy: str, layer: int) -> Path:
+def export(run: Run, output: Path, concept: str, strategy: str, layer: int) -> Path:
     """Export the directions of a concept; return the file of one of them."""
     command = [str(DRIVER), "export", "directions", run.id, "--runs", str(run.path.parent), "--output", str(output)]
     subprocess.run([*command, "--concepts", concept], check=True)

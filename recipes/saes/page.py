@@ -9,7 +9,7 @@ from recipes.saes.plans import PRETRAINED
 
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.text import markdown_of, paragraph
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 
 _SOURCES = {
@@ -21,7 +21,7 @@ _LEFT_OUT = ("published", "size", "subject", "subjects", "features")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "ce-bench.md"
 
 
-def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
+def lines_of(folders: Sequence[Run]) -> Iterator[str]:
     """Yield the lines of the page, a section per run."""
     first = folders[0].read_table("results").slice(0, 1).to_pylist()[0]
     plan = PRETRAINED
@@ -36,7 +36,7 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
         "defines every figure, and `leaderboard` prints those of each subject."
     )
     for folder in folders:
-        config = folder.config()
+        config = folder.config
         page = SUITES.get("ce-bench").report(folder.tables, config)
         assert page is not None
         assert isinstance(config, CeBenchConfig)
@@ -58,7 +58,7 @@ def lines_of(folders: Sequence[RunFolder]) -> Iterator[str]:
 
 def main(runs: Sequence[str]) -> None:
     """Write the page."""
-    PAGE.write_text("\n".join(lines_of([RunFolder.find(Path("runs"), run) for run in runs])), "utf-8")
+    PAGE.write_text("\n".join(lines_of([Runs(Path("runs")).find(run) for run in runs])), "utf-8")
     print(PAGE)
 
 

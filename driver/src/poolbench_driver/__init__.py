@@ -16,7 +16,7 @@ The packages, from the top down. A package imports only packages below it, which
     release     export of a run               trackers    tools that follow experiments, such as MLflow
     vectors     steering vectors with their cards, and the files of other tools
     pages       the page kit: boards, figures, tables and texts
-    records     folders of runs, and their records in the object store
+    records     runs: read, found by name, and written while they are in work
     contract    the interface of suites: registry, settings, metrics, and the source of their rows
     estimate    time, bytes and money of a run before it starts
     loop        sends tasks, waits for results, shows progress

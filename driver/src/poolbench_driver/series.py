@@ -30,7 +30,7 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import markdown_of, parts_markdown
-from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.records import Run, create_run, run_id
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
@@ -103,7 +103,7 @@ def run_all(
     """
     worst: int = Exit.DONE
     for number, job in enumerate(jobs, start=1):
-        folder = RunFolder.create(output, job.config)
+        folder = create_run(output, job.config)
         _say(f"model {number} of {len(jobs)}: {job.config.model}, run {folder.id}")
         try:
             outcome = job.run(folder, open_display(), max_failures)
@@ -122,7 +122,7 @@ def run_all(
 
 def _show_board(jobs: Sequence[Job], output: Path) -> int:
     """Write and print the board; return the exit code, which is 1 if a model is missing from it."""
-    folders = [RunFolder(output / run_id(job.config)) for job in jobs]
+    folders = [Run(output / run_id(job.config)) for job in jobs]
     finished_folders = [folder for folder in folders if folder.file("results.parquet").is_file()]
     for job, folder in zip(jobs, folders, strict=True):
         if folder not in finished_folders:
@@ -146,10 +146,10 @@ class Board:
     joined: Page | None = None  # what the suite itself says of them together
 
     @classmethod
-    def of(cls, folders: Sequence[RunFolder]) -> Board:
+    def of(cls, folders: Sequence[Run]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         rows_by_run = [read_results(folder) for folder in folders]
-        suite = SUITES.get(rows_by_run[0][0]["suite"])
+        suite = folders[0].suite
         spec = suite.board
         runs = [
             {
@@ -163,7 +163,7 @@ class Board:
             }
             for folder, rows in zip(folders, rows_by_run, strict=True)
         ]
-        return cls(runs, join_rows(rows_by_run), spec, suite.joined([folder.finished() for folder in folders]))
+        return cls(runs, join_rows(rows_by_run), spec, suite.joined(folders))
 
     @property
     def id(self) -> str:

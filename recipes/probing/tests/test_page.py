@@ -3,10 +3,10 @@
 from driver.tests.suites.test_holmes import folder  # noqa: F401  (a fixture)
 from recipes.probing.page import page, picture
 
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 
 
-def test_the_page_has_board_pooling_controls_and_shares(folder: RunFolder) -> None:  # noqa: F811
+def test_the_page_has_board_pooling_controls_and_shares(folder: Run) -> None:  # noqa: F811
     text = page([folder], (folder, folder, folder))
     for part in (
         "demo A1_mean final leads",

@@ -6,11 +6,11 @@ from pathlib import Path
 from recipes.saes.page import lines_of
 from tests.system.driver.test_ce_bench import plan_of, run, saes, stories  # noqa: F401  (fixtures)
 
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 
 
 def test_the_page_has_a_board_of_each_set_of_stories(
-    run: Callable[..., RunFolder],  # noqa: F811
+    run: Callable[..., Run],  # noqa: F811
     saes: Path,  # noqa: F811
     stories: str,  # noqa: F811
 ) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from poolbench.contracts.wire import Exit
+from poolbench_driver.cli.runs import RunName, RunsFolder
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import Run
 
 T = TypeVar("T")
 app = typer.Typer(
@@ -24,13 +25,11 @@ app = typer.Typer(
 )
 
 Output = Annotated[Path, typer.Option(help="Folder to write; an earlier export of the same run there is replaced.")]
-Run = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
-Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of a known model, else unknown.")]
 
 
 @app.command("run")
-def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
+def run_(output: Output, run: RunName = "latest", runs: RunsFolder = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
     from poolbench_driver.release import export_run
 
@@ -43,13 +42,13 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     )
 
 
-def in_store(run: str, runs: Path) -> tuple[Artifacts, RunFolder, frozenset[str]]:
+def in_store(run: str, runs: Path) -> tuple[Artifacts, Run, frozenset[str]]:
     """Return the object store, a run of it by its name, and the keys of the artifacts that the run needs."""
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, find_run
+    from poolbench_driver.records import RunRecords, find_run, recall_concepts
 
     artifacts, folder = open_artifacts(), find_run(runs, run)
-    folder.recall_concepts()
+    recall_concepts(folder)
     return artifacts, folder, RunRecords(artifacts.store).keys(folder.id)
 
 

@@ -9,11 +9,11 @@ from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec, FinishedRun
+from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.contract.verification import Check, Say, State, named
 from poolbench_driver.loop import Pace, RunLoop
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.records import Run
 from poolbench_driver.series import prepare_all
 from poolbench_driver.stages.stage import Plan, PlannedWork, committed_keys
 
@@ -39,13 +39,13 @@ class Rerun:
     open_display: Callable[[], Display]
     pace: Pace | None = None
 
-    def __call__(self, run: FinishedRun, say: Say) -> Check:
+    def __call__(self, run: Run, say: Say) -> Check:
         """Return whether the figures of the drawn cells agree.
 
         Raises:
             PoolbenchError: The cluster cannot measure them.
         """
-        session, suite = self.open_session(), SUITES.get(run.config.suite)
+        session, suite = self.open_session(), run.suite
         artifacts, spec, rows = session.artifacts, suite.board, run.tables["results"].to_pylist()
         (job,) = prepare_all([run.config], session)
         cells = drawn(rows, spec, self.draw)[: self.count]

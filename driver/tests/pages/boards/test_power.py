@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.run_folders import written
+from driver.tests.run_folders import MadeRun, written
 from scipy import stats
 
 from poolbench.contracts.results import result_table
@@ -21,10 +21,10 @@ from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec, FinishedRun, Suite, Units
+from poolbench_driver.contract.suite import BoardSpec, Suite, Units
 from poolbench_driver.pages.boards.power import PairPower, neighbours, power_table, sentence
 from poolbench_driver.pages.text import block_markdown
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 
 #: Four differences with mean 1/2 and standard deviation 1, so that the effect is .5.
 HALF = (0.5 - math.sqrt(0.75), 0.5 + math.sqrt(0.75), 0.5 - math.sqrt(0.75), 0.5 + math.sqrt(0.75))
@@ -59,7 +59,7 @@ def rows_of(values: Values, column: str = "entrant", **columns: Any) -> list[dic
 
 def pairs_of(values: Values, suite: Suite[Any, Any, Any] | None = None, planned: float | None = 0.5) -> list[PairPower]:
     tables = {"results": result_table(rows_of(values))}
-    return neighbours(suite or Plain(), [FinishedRun("run", RunConfig(), tables)], planned=planned)
+    return neighbours(suite or Plain(), [MadeRun("run", RunConfig(), tables)], planned=planned)
 
 
 def test_power_over_concepts_by_hand() -> None:
@@ -88,7 +88,7 @@ def test_power_is_of_the_stated_difference_and_not_of_the_observed_one() -> None
 def test_cells_are_means_over_layers_and_nulls_are_no_blocks() -> None:
     rows = rows_of({"a": [0.9, 0.8, 0.7, 0.9], "b": [0.8, 0.6, 0.6, None]})
     rows += rows_of({"a": [0.7, 0.8, 0.7, 0.9], "b": [0.4, 0.6, 0.4, 0.9]}, layer=3)
-    (pair,) = neighbours(Plain(), [FinishedRun("run", RunConfig(), {"results": result_table(rows)})])
+    (pair,) = neighbours(Plain(), [MadeRun("run", RunConfig(), {"results": result_table(rows)})])
     assert (pair.entrant, pair.n, pair.difference) == ("a", 3, pytest.approx((0.2 + 0.2 + 0.2) / 3))
     assert (pair.deviation, pair.power, pair.blocks_needed) == (pytest.approx(0, abs=1e-9), 1.0, 2)
 
@@ -161,7 +161,7 @@ def test_items_by_hand() -> None:
     values = {"a": [0.9, 0.9, 0.9], "b": [0.8, 0.7, 0.8]}
     results = result_table([*rows_of(values, "strategy"), *rows_of(values, "strategy", layer=3)])
     tables = {"results": results, "passage_scores": pa.Table.from_pylist(scores)}
-    run = FinishedRun("run", RunConfig(), tables)
+    run = MadeRun("run", RunConfig(), tables)
     (pair,) = neighbours(SUITES.get("poolbench"), [run])  # the stated difference of .02 is the observed one
     first, second, equal = pair.items
     assert (first.block, first.layer, first.n, first.items_needed) == ("concept-0", "2", 400, 503)
@@ -180,9 +180,9 @@ def test_items_by_hand() -> None:
         neighbours(SUITES.get("poolbench"), [run], planned=2.0)
 
 
-def folder_of(output: Path, values: Values, model: str = "demo", **tables: pa.Table) -> RunFolder:
+def folder_of(output: Path, values: Values, model: str = "demo", **tables: pa.Table) -> Run:
     """Write the folder of a finished run of PoolBench."""
-    folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "model": model}))
+    folder = create_run(output, load_run_config(None, {"preset": "demo", "model": model}))
     return written(folder, {"results": result_table(rows_of(values, "strategy", model=model)), **tables})
 
 
@@ -231,4 +231,4 @@ def test_without_two_entrants_there_is_nothing_to_compare(values: Values, tmp_pa
     folder = folder_of(tmp_path, values)
     with pytest.raises(ConfigError, match=r"no concept has two entrants with a value of d1\.auroc: measure"):
         leaderboard([folder.id], tmp_path, power=True)
-    assert neighbours(SUITES.get("poolbench"), [folder.finished()]) == []
+    assert neighbours(SUITES.get("poolbench"), [folder]) == []

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench_driver.cli.export import Licence, Output, Run, Runs, command_line, show_written, with_progress
+from poolbench_driver.cli.export import Licence, Output, command_line, show_written, with_progress
+from poolbench_driver.cli.runs import RunName, RunsFolder
 
 if TYPE_CHECKING:
     from poolbench_driver.suites.poolbench.release.source import Export
@@ -55,8 +56,8 @@ def of_concepts(what: str) -> Callable[..., int]:
 
     def command(
         output: Output,
-        run: Run = "latest",
-        runs: Runs = Path("runs"),
+        run: RunName = "latest",
+        runs: RunsFolder = Path("runs"),
         concepts: Concepts = None,
         licence: Licence = None,
     ) -> int:
@@ -92,7 +93,7 @@ def serve_probe(
     strategy: Annotated[str | None, typer.Option(help="Its strategy; default: of the highest AUROC.")] = None,
     layer: Annotated[int | None, typer.Option(help="Block index; default: of the highest AUROC.")] = None,
     run: Annotated[str, typer.Option(help="Run that made it: its id, or 'latest'.")] = "latest",
-    runs: Runs = Path("runs"),
+    runs: RunsFolder = Path("runs"),
 ) -> None:
     """Serve the probe of a run, so that requests read its log-odds along by the name of the concept."""
     from poolbench_driver.cluster.services import open_services
@@ -111,18 +112,18 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.config import of_concepts
     from poolbench_driver.job import prepare
-    from poolbench_driver.records import find_run
+    from poolbench_driver.records import find_run, recall_concepts
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
     from poolbench_driver.suites.poolbench.release.source import Export, licence_of, releasable_concepts
 
     session, folder = open_session(), find_run(runs, run)
-    folder.recall_concepts()
-    config = of_concepts(folder.config())
+    recall_concepts(folder)
+    config = of_concepts(folder.config)
     names = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     releasable = releasable_concepts(config.concepts, names)
     if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
-    plan = prepare(config, session, folder.model()).plan
+    plan = prepare(config, session, folder.model).plan
     assert isinstance(plan, PoolBenchPlan)
     return Export(
         folder,

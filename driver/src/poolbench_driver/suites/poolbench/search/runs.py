@@ -25,7 +25,7 @@ from poolbench_driver.config import Assignment, ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -124,7 +124,7 @@ class SearchResult:
     vector: Vector
     selection: Selection
     screened: Sequence[Row]
-    runs: Sequence[RunFolder] = field(default_factory=tuple)
+    runs: Sequence[Run] = field(default_factory=tuple)
 
 
 def find(
@@ -152,12 +152,12 @@ def find(
     refuse_sensitive([search.concept])
     side_effects = checked_concepts(search.side_effects, search.concept)
 
-    def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, RunFolder]:
+    def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, Run]:
         (job,) = prepare_all([config], session)
         assert isinstance(job.plan, PoolBenchPlan)
         if search.robustness is not None:
             search.robustness.require_fit(job.plan.scope)
-        folder = RunFolder.create(output, job.config)
+        folder = create_run(output, job.config)
         return job.plan, _finished(job.run(folder, open_display()))
 
     say(f"probing {search.concept}: all strategies at all layers")
@@ -169,7 +169,7 @@ def find(
             by_layer.setdefault(row["layer"], []).append(row["strategy"])
     if not by_layer:
         raise ConfigError(f"no strategy separates {search.concept}: {_why_null(screened)}")
-    runs = dict[int, tuple[PoolBenchPlan, RunFolder]]()
+    runs = dict[int, tuple[PoolBenchPlan, Run]]()
     for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
         say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
         runs[layer] = run(search.steering(layer, strategies))
@@ -205,7 +205,7 @@ def find(
     return SearchResult(replace(vector, card=card), selection, screened, folders)
 
 
-def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:
+def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, Run]]) -> Selection:
     """Return the choice among all candidates of some runs by layer; those without a gain are left out with the reason.
 
     Raises:
@@ -226,7 +226,7 @@ def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]])
     return replace(selection, excluded={**excluded, **selection.excluded})
 
 
-def _finished(outcome: Outcome) -> RunFolder:
+def _finished(outcome: Outcome) -> Run:
     if outcome.empty or not outcome.tables:
         why = outcome.empty or f"it is {outcome.state}; the same command continues"
         raise ConfigError(f"run {outcome.folder.id} of the search has no figures: {why}")
@@ -254,7 +254,7 @@ def candidates_of(config: ConceptsConfig, layer: int) -> Iterator[Candidate]:
             yield Candidate(layer, config.steering.entrant(strategy, construction), strategy, construction)
 
 
-def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGrid:
+def grid_of(folder: Run, concept: str, candidate: Candidate) -> ResponseGrid:
     """Return the scores of a candidate's texts by opening and strength.
 
     Raises:
@@ -267,7 +267,7 @@ def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGr
         tables_of_scores(folder.rows("text_scores", name=name, **of))
         for name, of in ((candidate.entrant, {"concept": concept}), (UNSTEERED, {}))
     )
-    return single_grid(steered, unsteered, concept, folder.config().seed)
+    return single_grid(steered, unsteered, concept, folder.config.seed)
 
 
 def _with_figures(vector: Vector, selection: Selection, damage: Damage, further: Sequence[CardMeasure] = ()) -> Vector:
