@@ -25,7 +25,7 @@ from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
 from poolbench_driver.loop.progress import open_display
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 
 RUN: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "strategies": ["A1_mean", "L1_pos_filtered"]}
 
@@ -45,7 +45,7 @@ def cluster(state: Path) -> Iterator[None]:
 def tasks_of_a_run(session: Session, config: Path | None, folder: Path) -> list[Task]:
     """Do a small run; return its tasks. Raise PoolbenchError if one failed."""
     job = prepare(load_run_config(config, {} if config else RUN), session)
-    if not job.run(RunFolder.create(folder, job.config), open_display("plain")).done:
+    if not job.run(create_run(folder, job.config), open_display("plain")).done:
         raise PoolbenchError(f"the run before the measurement failed; see {folder}")
     return list(job.plan.tasks.values())
 

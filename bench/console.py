@@ -25,9 +25,8 @@ from ratios import RATIOS
 
 from poolbench.contracts.results import RESULT_SCHEMA
 from poolbench_driver.console.app import Console
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs, create_run, write_state, write_table
 from poolbench_driver.report import page_of
 from poolbench_driver.report import write_report as write_page
 
@@ -75,9 +74,9 @@ def make_runs(output: Path, number: int) -> None:
     """Write some runs."""
     rng = np.random.default_rng(0)
     for place in range(number):
-        folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "seed": place}))
-        folder.write_table("results", results(place, rng))
-        folder.write_state("done")
+        folder = create_run(output, load_run_config(None, {"preset": "demo", "seed": place}))
+        write_table(folder, "results", results(place, rng))
+        write_state(folder, "done")
 
 
 #: Ends when what was painted last is on the screen.
@@ -104,7 +103,7 @@ def memory_mb(browser: Any) -> float:
 
 def board_figures(browser: Any, output: Path) -> dict[str, float]:
     """Return what the board over all runs costs: its first view, one order, one filter, and the memory of its tab."""
-    with serving(Console(RunSource(output)).application()) as address:
+    with serving(Console(Runs(output)).application()) as address:
         page = browser.new_page()
         started = time.perf_counter()
         page.goto(f"{address}/board")
@@ -124,10 +123,10 @@ def board_figures(browser: Any, output: Path) -> dict[str, float]:
 def file_figures(browser: Any, run: Path) -> dict[str, float]:
     """Return what the page of a run costs as a file: writing, size, first view, and until it answers."""
     with tempfile.TemporaryDirectory() as copies:
-        folder = RunFolder(Path(shutil.copytree(run.resolve(), Path(copies) / run.resolve().name)))
-        page_of(folder)  # loads the libraries, as the driver of a run has
+        folder = Run(Path(shutil.copytree(run.resolve(), Path(copies) / run.resolve().name)))
+        content = page_of(folder)  # loads the libraries, as the driver of a run has
         started = time.perf_counter()
-        file = write_page(folder)
+        file = write_page(folder, content)
         write_s = time.perf_counter() - started
         opened = []
         for _ in range(5):

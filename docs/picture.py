@@ -17,7 +17,7 @@ from poolbench.errors import ConfigError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.console.app import Console
 from poolbench_driver.console.guard import COOKIE, SESSION_S, session_of
-from poolbench_driver.console.source import RunSource
+from poolbench_driver.records import Runs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
@@ -59,7 +59,7 @@ def main() -> None:
     run = (RUNS / (arguments.real_text or arguments.run)).resolve().name
     report = ("real-text" if arguments.real_text else "report", f"/runs/{run}/", lambda page: None)
     board = ("board", "/board", lambda page: None)
-    with serving(Console(RunSource(RUNS)).application()) as address:
+    with serving(Console(Runs(RUNS)).application()) as address:
         take(address, [report, *([] if arguments.real_text else [board])])
     if arguments.real_text:
         return

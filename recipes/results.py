@@ -10,7 +10,7 @@ from poolbench.statuses import RunState
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.vega import drawn
 from poolbench_driver.pages.text import markdown_of, paragraph
-from poolbench_driver.records import RunFolder, find_run
+from poolbench_driver.records import Run, find_run
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
@@ -18,7 +18,7 @@ DRIVER = Path(sys.executable).with_name("poolbench-driver")
 FINISHED = (0, 1)
 
 
-def measure(runs: Path, *options: str) -> RunFolder:
+def measure(runs: Path, *options: str) -> Run:
     """Run with options of the command, and return the run. Raise SystemExit if it failed or was cancelled."""
     code = subprocess.run([str(DRIVER), "run", "--output", str(runs), *options], check=False).returncode
     if code not in FINISHED:

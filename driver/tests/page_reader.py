@@ -7,7 +7,7 @@ from poolbench_driver.contract.page import Block, Details, Group, Page, Part, Ta
 from poolbench_driver.evidence import entrant_of, evidence_of, paths_in
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of, markdown_of
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import page_of
 
 
@@ -54,7 +54,7 @@ def rendered(page: Page) -> tuple[str, str]:
     return html, markdown
 
 
-def opened(folder: RunFolder) -> dict[str, list[Part]]:
+def opened(folder: Run) -> dict[str, list[Part]]:
     """Return what each cell of a run's page opens, by the cell's path; all of it has to be there."""
     page = page_of(folder)
     parts = {}

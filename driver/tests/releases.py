@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 from poolbench_driver.release.source import Export
 
 
 def export_of(made: Any, folder: Path, concepts: list[str], **how: Any) -> Export:
     """The export of a plan and its artifacts, whose run lies below a folder."""
-    run = RunFolder.create(folder / "runs", made.plan.scope.config)
+    run = create_run(folder / "runs", made.plan.scope.config)
     return Export(run, made.plan, made.artifacts, concepts, "apache-2.0", "poolbench-driver export", **how)
 
 

@@ -2,32 +2,43 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.statuses import RunState
 from poolbench_driver.assemble import assemble
-from poolbench_driver.records import RunFolder
+from poolbench_driver.config import RunConfig
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.records import Run, create_run, write_failures, write_state, write_table
 from poolbench_driver.stages.failure import Failure
 
 
+class MadeRun(NamedTuple):
+    """A finished run of a configuration and of tables in memory, as a suite reads it."""
+
+    id: str
+    config: RunConfig
+    tables: Mapping[str, pa.Table]
+    model: ModelInfo | None = None
+
+
 def written(
-    folder: RunFolder, tables: Mapping[str, pa.Table], failures: Sequence[Failure] = (), state: RunState | None = None
-) -> RunFolder:
+    folder: Run, tables: Mapping[str, pa.Table], failures: Sequence[Failure] = (), state: RunState | None = None
+) -> Run:
     """Write tables, failures and, if one is given, the state of a run."""
     for name, table in tables.items():
-        folder.write_table(name, table)
-    folder.write_failures(list(failures))
+        write_table(folder, name, table)
+    write_failures(folder, list(failures))
     if state is not None:
-        folder.write_state(state)
+        write_state(folder, state)
     return folder
 
 
-def assembled(made: Any, output: Path, state: RunState | None = RunState.DONE) -> RunFolder:
+def assembled(made: Any, output: Path, state: RunState | None = RunState.DONE) -> Run:
     """Return the folder of a run below `output`, with the tables that the artifacts of `made.plan` give."""
-    folder = RunFolder.create(output, made.plan.config)
+    folder = create_run(output, made.plan.config)
     return written(folder, assemble(made.plan, made.artifacts, {}, folder.id), state=state)
 
 

@@ -9,7 +9,7 @@ from poolbench.contracts.results import results_digest
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.contract.verification import State
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, write_manifest, write_model
 from poolbench_driver.sharing.bundle import submit
 from poolbench_driver.sharing.verification import Verdict, verify
 
@@ -17,12 +17,12 @@ WITHOUT_SCORES = {"signature": State.UNCHECKED, "scores": State.UNCHECKED}
 STAGES = ("container", "signature", "digests", "configuration", "model", "scores", "ranks")
 
 
-def submitted(finished: RunFolder, place: Path) -> tuple[Verdict, list[str]]:
+def submitted(finished: Run, place: Path) -> tuple[Verdict, list[str]]:
     """Submit a run, verify the bundle, and return the verdict with the names of its tables."""
-    folder = RunFolder(Path(shutil.copytree(finished.path, place / finished.id)))
-    folder.write_model(ModelInfo(resolve_model("demo"), 6, 256))
+    folder = Run(Path(shutil.copytree(finished.path, place / finished.id)))
+    write_model(folder, ModelInfo(resolve_model("demo"), 6, 256))
     digest = results_digest(folder.read_table("results"))
-    folder.write_manifest(config_hash=folder.config().config_hash(), results_digest=digest)
+    write_manifest(folder, config_hash=folder.config.config_hash(), results_digest=digest)
     bundle = place / "run.zip"
     submit(folder, Artifacts(open_store(str(place / "none"))), [], bundle, licence="unknown", command="submit")
     with zipfile.ZipFile(bundle) as archive:

@@ -36,7 +36,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Cell, Column, Line, Table
 from poolbench_driver.loop import TooManyFailuresError
 from poolbench_driver.loop.progress import open_display
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 
 Complete = tuple[SteeredArtifacts, dict[str, pa.Table]]
 
@@ -45,6 +45,26 @@ def test_public_names_are_listed_and_imported_when_they_are_used() -> None:
     assert set(pb.__all__) <= set(dir(pb)) and all(callable(getattr(pb, name)) for name in pb.__all__)
     with pytest.raises(AttributeError, match="no attribute 'conect'"):
         pb.conect  # noqa: B018
+
+
+def test_a_run_shows_what_is_read_of_it_and_nothing_that_writes_it() -> None:
+    data = {
+        "board",
+        "config",
+        "id",
+        "is_here",
+        "model",
+        "page",
+        "path",
+        "picture",
+        "record",
+        "results",
+        "state",
+        "suite",
+    }
+    data |= {"answer", "tables", "unfinished"}
+    calls = {"behind", "compare", "direction", "file", "passages", "read_state", "read_table", "rows", "table", "texts"}
+    assert {name for name in (*dir(pb.Run), *vars(pb.Run(Path("r")))) if not name.startswith("_")} == data | calls
 
 
 def _public_functions() -> Iterator[tuple[str, Any]]:
@@ -154,7 +174,7 @@ def started(bench: Bench, complete: Complete, max_failures: int | None = None) -
     artifacts, _ = complete
     (cells,) = artifacts.plan.probes.concepts.values()
     artifacts.artifacts.delete(next(iter(cells.measures.values())))
-    folder = RunFolder.create(bench.root / "runs", artifacts.plan.config)
+    folder = create_run(bench.root / "runs", artifacts.plan.config)
     handle = RunHandle(job_of(bench, artifacts.plan), folder, open_display("none"), max_failures)
     yield handle
     if handle.running:

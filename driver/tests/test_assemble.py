@@ -13,7 +13,7 @@ from poolbench.contracts.measures import Measure
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 from poolbench_driver.report import page_of, write_report
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -62,7 +62,7 @@ def test_a_further_direction_is_an_entrant_of_its_own(steered_in: Any, tmp_path:
     assert gains["A1_mean:direction=C5"][0] > gains["A1_mean"][0]
     named = {row["strategy"]: row["construction"] for row in tables["directions"].to_pylist()}
     assert named["A1_mean:direction=C5"] == "C5" and named["A1_mean"] == "C1"
-    board = page_of(written(RunFolder.create(tmp_path / "runs", made.plan.config), tables)).board
+    board = page_of(written(create_run(tmp_path / "runs", made.plan.config), tables)).board
     lines = {line.cells[0].text: line for line in board.lines}
     heads = [column.head for column in board.columns]
     shown = dict(zip(heads, (cell.text for cell in lines["A1_mean:direction=C5"].cells), strict=True))
@@ -205,7 +205,7 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
     )
 
 
-def _finished(plan: PoolBenchPlan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> RunFolder:
-    folder = written(RunFolder.create(output / "runs", plan.scope.config), tables, failures)
+def _finished(plan: PoolBenchPlan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> Run:
+    folder = written(create_run(output / "runs", plan.scope.config), tables, failures)
     write_report(folder)
     return folder

@@ -26,7 +26,7 @@ from poolbench_driver.cli import app, command_line
 from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run, write_failures, write_state, write_table
 from poolbench_driver.stages.failure import Failure
 
 NUM_COLUMNS, ROOM = 80, 40
@@ -134,20 +134,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", str(NUM_COLUMNS))
     for seed, name in enumerate(("first", "second")):
-        folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "seed": seed}))
+        folder = create_run(tmp_path / "runs", load_run_config(None, {"preset": "demo", "seed": seed}))
         folder.path = folder.path.rename(tmp_path / "runs" / name)
-        folder.write_state("done", tasks=2, tasks_done=2, failures=1)  # type: ignore[arg-type]
+        write_state(folder, "done", tasks=2, tasks_done=2, failures=1)  # type: ignore[arg-type]
         cells = product(("A1_mean", "A2_max"), ("contrast", "causation"))
         rows = [figure(strategy, concept) for strategy, concept in cells]
         identity = {**rows[0], "concept": None, "layer": None, "split": None}
         ranks = [{**identity, **rank} for rank in rank_rows(rows, SUITES.get("poolbench").board)[0]]
-        folder.write_table("results", result_table([*rows, *ranks]))
+        write_table(folder, "results", result_table([*rows, *ranks]))
         folder.file("report/index.html").write_text("<!doctype html>")
-        folder.write_failures([Failure("0" * 24, "prober.probe", "failed", "too few passages")])  # type: ignore[arg-type]
+        write_failures(folder, [Failure("0" * 24, "prober.probe", "failed", "too few passages")])  # type: ignore[arg-type]
         scores = [{"concept": "contrast", "strategy": "A1_mean", "layer": 2, "passage_id": "p1", "split": "train",
                    "fold": 0, "label": 1, "group": "g", "score": 0.5}]  # fmt: skip
-        folder.write_table("passage_scores", pa.Table.from_pylist(scores))
-        folder.write_table("directions", pa.Table.from_pylist([]))
+        write_table(folder, "passage_scores", pa.Table.from_pylist(scores))
+        write_table(folder, "directions", pa.Table.from_pylist([]))
     (tmp_path / "runs/latest").unlink()
     (tmp_path / "runs/latest").symlink_to("second")
     (tmp_path / "run.yaml").write_text("preset: demo\nconcepts: [contrast]\n")
@@ -214,7 +214,7 @@ def test_without_a_cluster_one_line_says_what_to_do(
 
 
 def test_a_name_is_a_run_a_cell_a_passage_or_a_task(place: Path, cli: Driver) -> None:
-    cell = RunFolder(place / "runs/second").rows("results")[0]["cell_id"]
+    cell = Run(place / "runs/second").rows("results")[0]["cell_id"]
 
     def shown(*names: str) -> dict[str, Any]:
         return dict(json.loads(cli("show", *names, "--json").stdout))

@@ -18,7 +18,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.pages.boards.ranking import rank_board
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run, write_table
 
 Rows = list[dict[str, Any]]
 STRATEGIES, CONCEPTS = ("A1_mean", "P1_last_token", "W1_first_k"), tuple(f"c{k}" for k in range(8))
@@ -185,8 +185,8 @@ def test_three_concepts_are_no_verdict_although_their_interval_leaves_out_zero()
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for name, lift in (("one", 0.0), ("two", 0.25)):
-        folder = RunFolder.create(tmp_path, load_run_config(None, {"preset": "demo", "seed": int(4 * lift)}))
-        folder.write_table("results", result_table(run_of(lift=lift)))
+        folder = create_run(tmp_path, load_run_config(None, {"preset": "demo", "seed": int(4 * lift)}))
+        write_table(folder, "results", result_table(run_of(lift=lift)))
         folder.path.rename(tmp_path / name)
     return tmp_path
 
@@ -230,7 +230,7 @@ def test_it_begins_with_what_changed_most_surely_and_ends_within_a_screen(runs: 
     for number, row in enumerate(sides[1][-300:-200]):
         row.update(value=None, status="failed", reason=f"out of memory, {number % 9}: " + "far too long a text " * 30)
     for side, rows in zip(("one", "two"), sides, strict=True):
-        RunFolder(runs / side).write_table("results", result_table(rows))
+        write_table(Run(runs / side), "results", result_table(rows))
     where = ("--output", str(runs))
     short, full = (invoked("one", "two", *where, *more).stdout.splitlines() for more in ((), ("--all",)))
     assert len(short) <= 40 < len(full)
@@ -270,7 +270,7 @@ def strict_json(text: str) -> Any:
 def test_results_that_cannot_be_read_are_named(runs: Path, command: str) -> None:
     names = ("two", "one") if command == "compare" else ("two",)
     file, table = runs / "two" / "results.parquet", result_table(run_of())
-    RunFolder(runs / "two").write_table("results", table.slice(0, 0))
+    write_table(Run(runs / "two"), "results", table.slice(0, 0))
     with pytest.raises(InputError, match=r"two/results\.parquet has no rows"):
         invoked(*names, "--output", str(runs), command=command)
     file.write_text("no table")
@@ -284,7 +284,7 @@ def test_json_of_a_run_in_which_a_strategy_failed_everywhere(runs: Path) -> None
         if row["strategy"] == "W1_first_k" and row["metric"] == "d1.auroc" else row
         for row in run_of()
     ]  # fmt: skip
-    RunFolder(runs / "two").write_table("results", result_table(rows))
+    write_table(Run(runs / "two"), "results", result_table(rows))
     where = ("--output", str(runs), "--json")
     found = strict_json(invoked("two", *where, command="ranks").stdout)
     assert [family["mean_rank"] for family in found["strategy_families"]] == [1, 2, None]
@@ -292,8 +292,8 @@ def test_json_of_a_run_in_which_a_strategy_failed_everywhere(runs: Path) -> None
 
 
 def test_ranks_over_two_models(runs: Path) -> None:
-    folder = RunFolder(runs / "two")
-    folder.write_table("results", result_table(run_of(lift=0.25, model="n", model_revision="2")))
+    folder = Run(runs / "two")
+    write_table(folder, "results", result_table(run_of(lift=0.25, model="n", model_revision="2")))
     found = json.loads(invoked("one", "two", "--output", str(runs), "--json", command="ranks").stdout)
     # P1_last_token: .7 and .95 on the two models, .825 on average; A1_mean .8
     assert [line["strategy"] for line in found["standings"]] == ["P1_last_token", "A1_mean", "W1_first_k"]
@@ -309,11 +309,11 @@ def test_ranks_refuse_what_is_not_one_benchmark(runs: Path) -> None:
         invoked("one", "two", *where, command="ranks")
     with pytest.raises(UnknownNameError, match="ranked metric"):
         invoked("one", *where, "--metric", "d2.scp", command="ranks")
-    RunFolder(runs / "two").write_table("results", result_table(run_of(dataset_revision="d2")))
+    write_table(Run(runs / "two"), "results", result_table(run_of(dataset_revision="d2")))
     with pytest.raises(ConfigError, match="dataset_revision d1 against d2"):
         invoked("one", "two", *where, command="ranks")
     rows = [{**row, "strategy": f"B_{row['strategy']}"} for row in run_of(model="n", model_revision="2")]
-    RunFolder(runs / "two").write_table("results", result_table(rows))
+    write_table(Run(runs / "two"), "results", result_table(rows))
     with pytest.raises(ConfigError, match=r"d1\.auroc: no concept has two strategies with a value in every model"):
         invoked("one", "two", *where, command="ranks")
 

@@ -29,10 +29,9 @@ from poolbench.http.tokens import Tokens
 from poolbench_driver.console.app import Console
 from poolbench_driver.console.board import Quantity, Selection, tied_with_best
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
-from poolbench_driver.console.source import RunSource, source_of
 from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
 from poolbench_driver.pages import html
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs, local_runs, write_manifest, write_table
 from poolbench_driver.report import write_report
 
 browser, opened = reading.browser, reading.opened
@@ -57,14 +56,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory, steered_in: Callable[..., Any
 @pytest.fixture(scope="module")
 def site(runs: Path) -> Iterator[str]:
     """The console of these runs, without a cluster."""
-    with serving(Console(RunSource(runs)).application()) as address:
+    with serving(Console(Runs(runs)).application()) as address:
         yield address
 
 
 def paths_of(runs: Path) -> list[str]:
     """Every page of the console of some runs."""
     first, second, _ = sorted(folder.name for folder in runs.iterdir() if not folder.is_symlink())
-    (row,) = RunFolder(runs / first).rows("results", metric="d2.best_gain", strategy="A1_mean")
+    (row,) = Run(runs / first).rows("results", metric="d2.best_gain", strategy="A1_mean")
     behind = [f"/runs/{first}/{path}" for path in (f"cells/{row['cell_id']}", "entrants/A1_mean")]
     compared = f"/compare?first={first}&second={second}&across=versions"
     return ["/", "/board", "/compare", compared, *behind, f"/runs/{first}/"]
@@ -230,27 +229,27 @@ def test_the_interval_of_a_mean_is_over_its_blocks() -> None:
 def test_copies_count_once_and_links_lead_to_a_renamed_folder(runs: Path, tmp_path: Path) -> None:
     """Before there is a manifest, a run is called as its folder."""
     for path in (folder for folder in runs.iterdir() if not folder.is_symlink()):
-        RunFolder(Path(shutil.copytree(path, tmp_path / path.name))).write_manifest()
+        write_manifest(Run(Path(shutil.copytree(path, tmp_path / path.name))))
     first, second, third = sorted(folder.name for folder in tmp_path.iterdir())
     shutil.copytree(tmp_path / first, tmp_path / f"{first} again")
     (tmp_path / second).rename(tmp_path / "as it was")
-    with serving(Console(RunSource(tmp_path)).application()) as address:
+    with serving(Console(Runs(tmp_path)).application()) as address:
         listed = [line["cells"][0] for line in httpx.get(f"{address}/api/").json()["board"]["lines"]]
         board = httpx.get(f"{address}/api/board").json()["board"]["lines"]
         links = [httpx.get(f"{address}/{cell['opens']}").status_code for cell in listed]
     assert sorted(cell["text"] for cell in listed) == [first, second, third] and links == [200] * 3
-    with serving(Console(RunSource(runs)).application()) as address:
+    with serving(Console(Runs(runs)).application()) as address:
         assert len(httpx.get(f"{address}/api/board").json()["board"]["lines"]) == len(board)
 
 
 def test_texts_that_changed_stand_side_by_side(runs: Path, tmp_path: Path) -> None:
     for number, name in enumerate(paths_of(runs)[3].partition("?")[2].split("&")[:2]):
-        folder = RunFolder(Path(shutil.copytree(runs / name.partition("=")[2], tmp_path / name.partition("=")[2])))
+        folder = Run(Path(shutil.copytree(runs / name.partition("=")[2], tmp_path / name.partition("=")[2])))
         text = {"block": "contrast", "origin": "A1_mean", "prompt": "", "texts": [{"text": "", "spans": None}]}
         texts = [("same", "as it was"), ("changed", f"{MARKUP} {number}"), (f"only {number}", "alone")]
         rows = [{**text, "text_id": name, "texts": [{"text": words, "spans": None}]} for name, words in texts]
-        folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
-    with serving(Console(RunSource(tmp_path)).application()) as address:
+        write_table(folder, EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
+    with serving(Console(Runs(tmp_path)).application()) as address:
         path = paths_of(runs)[3]
         (part,) = (p for p in httpx.get(f"{address}/api{path}").json()["parts"] if p["anchor"] == "texts")
         page = httpx.get(address + path).text
@@ -272,7 +271,7 @@ def test_the_files_of_others_are_those_of_their_readme() -> None:
 @pytest.fixture(scope="module")
 def guarded(runs: Path) -> Iterator[str]:
     """The console as a cluster serves it, behind its token."""
-    with serving(Console(RunSource(runs), None, Tokens.fixed(TOKEN)).application(["console.example"])) as address:
+    with serving(Console(Runs(runs), None, Tokens.fixed(TOKEN)).application(["console.example"])) as address:
         yield address
 
 
@@ -323,7 +322,7 @@ def test_only_its_own_pages_send(guarded: str, origin: str, status: int) -> None
 
 def test_behind_a_prefix_the_token_opens_every_page(runs: Path) -> None:
     """A notebook server takes the prefix off, so that the console does not see it."""
-    console, prefix = Console(RunSource(runs), None, Tokens.fixed(TOKEN)).application(), "/user/ada/proxy/8000"
+    console, prefix = Console(Runs(runs), None, Tokens.fixed(TOKEN)).application(), "/user/ada/proxy/8000"
 
     async def proxy(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -357,7 +356,7 @@ def test_runs_that_cannot_be_read_stand_apart(runs: Path, tmp_path: Path) -> Non
     damaged.mkdir(parents=True)
     (damaged / "config.resolved.yaml").write_text("{}")
     (damaged / "results.parquet").write_bytes(b"no parquet")
-    with serving(Console(RunSource(tmp_path / "runs")).application()) as address:
+    with serving(Console(Runs(tmp_path / "runs")).application()) as address:
         view = httpx.get(f"{address}/api/board").json()
         page = httpx.get(f"{address}/").text
     assert "damaged" in json.dumps(view["parts"]) and "<img" not in page
@@ -365,10 +364,10 @@ def test_runs_that_cannot_be_read_stand_apart(runs: Path, tmp_path: Path) -> Non
 
 def test_the_runs_of_a_command_line(runs: Path) -> None:
     names = sorted(folder.name for folder in runs.iterdir() if not folder.is_symlink())
-    assert {run.id for run in source_of(runs).all()} == set(names)
-    assert [run.id for run in source_of(runs, [names[0]]).all()] == [names[0]]
-    assert {run.id for run in source_of(Path("elsewhere"), [str(runs)]).all()} == set(names)
-    assert [run.id for run in source_of(Path("elsewhere"), [str(runs / names[1])]).all()] == [names[1]]
+    assert {run.id for run in local_runs(runs).all()} == set(names)
+    assert [run.id for run in local_runs(runs, [names[0]]).all()] == [names[0]]
+    assert {run.id for run in local_runs(Path("elsewhere"), [str(runs)]).all()} == set(names)
+    assert [run.id for run in local_runs(Path("elsewhere"), [str(runs / names[1])]).all()] == [names[1]]
 
 
 def test_view_serves_until_it_is_interrupted(runs: Path, environment: dict[str, str]) -> None:

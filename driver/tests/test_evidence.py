@@ -9,15 +9,15 @@ import pytest
 from driver.tests.page_reader import cells_of, opened, tables_of, texts_of
 from driver.tests.run_folders import assembled
 
+import poolbench_driver as pb
 from poolbench.contracts.tables import PASSAGES, PROBE_SCORES, table_from_rows
 from poolbench.errors import InputError, NotFoundError, UnknownNameError
-from poolbench_driver import Run
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Facts, Part, SideBySide
 from poolbench_driver.evidence import entrant_of, evidence_of, keep_texts, store_reader
 from poolbench_driver.pages.text import parts_markdown
 from poolbench_driver.pages.tokens import explained_blocks
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.poolbench.evidence import wrong_first
 
 #: Label and score by passage, in the order in which they are shown: a wrong one has a score of the other side.
@@ -47,7 +47,7 @@ def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = assembled(made, tmp_path_factory.mktemp("runs"))
     for concept, vectors in made.plan.vectors.concepts.items():  # the audit of these would need more of them
         for split, key in vectors.passages.items():
@@ -62,7 +62,7 @@ def folder(made: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def row_of(folder: RunFolder, metric: str, concept: str = "contrast", strategy: str = "A1_mean") -> dict[str, Any]:
+def row_of(folder: Run, metric: str, concept: str = "contrast", strategy: str = "A1_mean") -> dict[str, Any]:
     return next(row for row in folder.rows("results", metric=metric, concept=concept, strategy=strategy))
 
 
@@ -80,7 +80,7 @@ def test_the_number_of_texts_names_no_other_run() -> None:
         assert without.config_hash() == with_texts.config_hash()
 
 
-def test_a_figure_has_its_row_and_the_tests_of_its_entrant(folder: RunFolder) -> None:
+def test_a_figure_has_its_row_and_the_tests_of_its_entrant(folder: Run) -> None:
     row = row_of(folder, "d1.auroc")
     figure, tests, _ = evidence_of(folder, row["cell_id"])
     (facts,) = figure.blocks
@@ -98,7 +98,7 @@ def test_a_figure_has_its_row_and_the_tests_of_its_entrant(folder: RunFolder) ->
         assert cells["verdict"] == "not distinguished" and "Over 2 no p can be below 0.5" in tests.note
 
 
-def test_passages_come_wrong_ones_first_with_the_texts_that_are_kept(folder: RunFolder) -> None:
+def test_passages_come_wrong_ones_first_with_the_texts_that_are_kept(folder: Run) -> None:
     part = part_of(evidence_of(folder, row_of(folder, "d1.auroc")["cell_id"]), "passages")
     (table,) = tables_of(*part.blocks)
     assert [texts[:3] for texts in texts_of(table)] == [["wrong", "-3.000", "with"], ["wrong", "+1.000", "without"]]
@@ -109,7 +109,7 @@ def test_passages_come_wrong_ones_first_with_the_texts_that_are_kept(folder: Run
     assert [row["passage_id"] for row in wrong_first(rows[::-1])] == ["p1", "p2", "p3", "p4", "p5"]
 
 
-def test_steered_texts_stand_beside_the_unsteered_one_by_strength(made: Any, folder: RunFolder) -> None:
+def test_steered_texts_stand_beside_the_unsteered_one_by_strength(made: Any, folder: Run) -> None:
     part = part_of(evidence_of(folder, row_of(folder, "d2.best_gain")["cell_id"]), "texts")
     first, second = part.blocks
     assert isinstance(first, SideBySide) and isinstance(second, SideBySide)
@@ -128,7 +128,7 @@ def test_steered_texts_stand_beside_the_unsteered_one_by_strength(made: Any, fol
 
 
 def test_nothing_of_a_sensitive_concept_is_kept_or_shown(
-    made: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    made: Any, folder: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POOLBENCH_SENSITIVE", "true")
     keep_texts(made.plan, made.artifacts, folder.tables, folder)
@@ -141,7 +141,7 @@ def test_nothing_of_a_sensitive_concept_is_kept_or_shown(
     assert "sensitive" in shown.note and [texts[0] for texts in texts_of(*tables_of(*shown.blocks))] == ["wrong"] * 2
 
 
-def test_without_kept_texts_the_store_has_them_or_ids_stand_in_their_place(made: Any, folder: RunFolder) -> None:
+def test_without_kept_texts_the_store_has_them_or_ids_stand_in_their_place(made: Any, folder: Run) -> None:
     cells = [row_of(folder, metric)["cell_id"] for metric in ("d1.auroc", "d2.best_gain")]
     from_folder = [evidence_of(folder, cell) for cell in cells]
     folder.file("evidence.parquet").unlink()
@@ -156,9 +156,9 @@ def test_without_kept_texts_the_store_has_them_or_ids_stand_in_their_place(made:
     assert not folder.file("evidence.parquet").exists()
 
 
-def test_python_reads_scores_with_texts_and_sensitive_concepts_without(made: Any, folder: RunFolder) -> None:
+def test_python_reads_scores_with_texts_and_sensitive_concepts_without(made: Any, folder: Run) -> None:
     keep_texts(made.plan, made.artifacts, folder.tables, folder)
-    run = Run(folder.path)
+    run = pb.load(folder.path)
     texts = {row["passage_id"]: row["text"] for row in run.passages(concept="contrast", strategy="A1_mean")}
     assert texts == {"p1": LONG, "p2": MARKUP, "p3": None, "p4": None, "p5": None}
     assert set(run.passages(concept="toxicity").arrow["text"].to_pylist()) == {None}
@@ -175,8 +175,8 @@ def test_python_reads_scores_with_texts_and_sensitive_concepts_without(made: Any
     assert "Passages by the probe" in str(shown)
 
 
-def test_python_shows_answer_board_and_picture_of_a_run(folder: RunFolder, tmp_path: Path) -> None:
-    run = Run(folder.path)
+def test_python_shows_answer_board_and_picture_of_a_run(folder: Run, tmp_path: Path) -> None:
+    run = pb.load(folder.path)
     assert run.page is run.page and run.answer.text == run.page.answer.text
     names = [line.cells[0].text for line in run.page.board.lines]
     assert run.board.arrow.column(0).to_pylist() == names
@@ -192,7 +192,7 @@ def test_python_shows_answer_board_and_picture_of_a_run(folder: RunFolder, tmp_p
             run.picture.save(tmp_path / wrong)
 
 
-def test_all_that_a_page_opens_is_there(folder: RunFolder) -> None:
+def test_all_that_a_page_opens_is_there(folder: Run) -> None:
     paths = opened(folder)
     assert {path.partition("/")[0] for path in paths} == {"cells", "entrants"}
     (entrant, _) = paths["entrants/A1_mean"][0].blocks

@@ -30,7 +30,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 pytestmark = pytest.mark.lane(name="series")
@@ -114,7 +114,7 @@ class Driver(threading.Thread):
     def __init__(self, job: Job, output: Path, number: int) -> None:
         super().__init__(daemon=True)
         self.job, self.notes, self.done, self.error = job, Notes(), False, ""
-        self.folder = RunFolder.create(output, job.config.model_copy(update={"seed": number}))
+        self.folder = create_run(output, job.config.model_copy(update={"seed": number}))
 
     def run(self) -> None:
         try:

@@ -17,7 +17,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_state, write_table
 
 FIRST, SECOND = [0.70, 0.72, 0.71, 0.69, 0.73], [0.82, 0.85, 0.83, 0.80, 0.86]
 
@@ -285,15 +285,15 @@ def test_seeds_that_contradict_the_effect_do_not_support_it(tmp_path: Path) -> N
 
 def holmes_run(output: Path, seed: int, right: dict[str, int]) -> str:
     """A finished run with one set of 100 instances, of which each entrant has the first ones right."""
-    folder = RunFolder.create(output, load_run_config(None, {"suite": "holmes", "preset": "demo", "seed": seed}))
-    folder.write_state(RunState.DONE)
+    folder = create_run(output, load_run_config(None, {"suite": "holmes", "preset": "demo", "seed": seed}))
+    write_state(folder, RunState.DONE)
     rows = [
         {"set": "pos", "entrant": entrant, "instance_id": f"i{item}", "truth": "a", "predicted": "ab"[item >= count]}
         for entrant, count in right.items()
         for item in range(100)
     ]
-    folder.write_table("predictions", pa.Table.from_pylist(rows))
-    folder.write_table("sets", pa.Table.from_pylist([{"set": "pos", "task": "classes"}]))
+    write_table(folder, "predictions", pa.Table.from_pylist(rows))
+    write_table(folder, "sets", pa.Table.from_pylist([{"set": "pos", "task": "classes"}]))
     return folder.id
 
 
@@ -342,6 +342,6 @@ def test_concepts_are_compared_by_the_probe_scores_of_their_passages() -> None:
 
 
 def test_a_suite_may_keep_no_answers(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, load_run_config(None, {"suite": "humanoid", "preset": "demo"}))
+    run = create_run(tmp_path, load_run_config(None, {"suite": "humanoid", "preset": "demo"}))
     with pytest.raises(ConfigError, match="humanoid keep no answers"):
         planned(run.id, "--output", str(tmp_path))

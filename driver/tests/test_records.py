@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,19 @@ from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import FirstFigures, Rhythm, RunFolder, RunRecords, Runs, RunWriter, fetch_run, record
+from poolbench_driver.records import (
+    FirstFigures,
+    Rhythm,
+    Run,
+    RunRecords,
+    Runs,
+    RunWriter,
+    create_run,
+    record,
+    write_manifest,
+    write_state,
+    write_table,
+)
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
@@ -41,8 +52,8 @@ ON_BOTH = pytest.mark.parametrize("store", ["folder", "s3"], indirect=True)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder.create(tmp_path / "runs", CONFIG)
+def folder(tmp_path: Path) -> Run:
+    return create_run(tmp_path / "runs", CONFIG)
 
 
 @pytest.fixture
@@ -51,37 +62,41 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere"
 
 
-def writer(store: ObjectStore, folder: RunFolder, notes: list[str] | None = None) -> RunWriter:
+def writer(store: ObjectStore, folder: Run, notes: list[str] | None = None) -> RunWriter:
     made = RunWriter(store, folder, (notes if notes is not None else []).append, QUICK)
     made.write_plan(CONFIG, ["b.c.2", "a.b.1"])
     return made
 
 
 def state_of(store: ObjectStore, run_id: str) -> Any:
-    found = RunRecords(store).get(run_id)
-    return found.state.get("state") if found else None
+    return (RunRecords(store).get(run_id) or {}).get("state")
+
+
+def written_s(store: ObjectStore, run_id: str) -> float:
+    """Return when the state of a run was written, by the store's clock; 0 before that."""
+    return max((info.modified_s for info in store.list(run_path(run_id, "state.json"))), default=0.0)
 
 
 @ON_BOTH
-def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: RunFolder, elsewhere: Path) -> None:
-    assert RunRecords(store).all() == [] and RunRecords(store).get(folder.id) is None
+def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: Run, elsewhere: Path) -> None:
+    assert RunRecords(store).all() == {} and RunRecords(store).get(folder.id) is None
     with writer(store, folder) as published:
         published.write_state("running", tasks=5)
         wait_until(lambda: state_of(store, folder.id) == "running")
         published.write_state("running", tasks=5, tasks_done=3, failures=1)
-        wait_until(lambda: Runs(elsewhere, RunRecords(store)).find(folder.id).state.get("tasks_done") == 3)
+        wait_until(lambda: Runs(elsewhere, RunRecords(store)).find(folder.id).read_state().get("tasks_done") == 3)
         (run,) = Runs(elsewhere, RunRecords(store)).all()
-        assert run.folder is None and run.unfinished
-        assert run.state.items() >= {"host": socket.gethostname(), "pid": os.getpid(), "tasks": 5}.items()
+        assert not run.is_here and run.unfinished
+        assert run.read_state().items() >= {"host": socket.gethostname(), "pid": os.getpid(), "tasks": 5}.items()
         published.write_state("done", tasks=5, tasks_done=5, results_digest="d")
-    state = Runs(elsewhere, RunRecords(store)).find("latest").state
+    state = Runs(elsewhere, RunRecords(store)).find("latest").read_state()
     assert (state["state"], state["results_digest"], state["folder"]) == ("done", "d", str(folder.path))
     assert RunRecords(store).keys(folder.id) == {"a.b.1", "b.c.2"}
     assert type(CONFIG).model_validate(json.loads(store.get(run_path(folder.id, "config.json")))) == CONFIG
 
 
 @ON_BOTH
-def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore, folder: RunFolder) -> None:
+def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore, folder: Run) -> None:
     records = RunRecords(store)
     records.cancel(folder.id)
     with writer(store, folder) as published:
@@ -94,17 +109,17 @@ def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore
 
 @ON_BOTH
 def test_a_driver_writes_although_nothing_changes_and_has_died_when_it_does_not(
-    store: ObjectStore, folder: RunFolder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, folder: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with writer(store, folder) as published:
         published.write_state("running", tasks=5)
-        first = wait_until(lambda: RunRecords(store).all() and RunRecords(store).all()[0].modified_s)
-        wait_until(lambda: RunRecords(store).all()[0].modified_s > first + 1)  # S3 counts whole seconds
+        first = wait_until(lambda: written_s(store, folder.id))
+        wait_until(lambda: written_s(store, folder.id) > first + 1)  # S3 counts whole seconds
         assert state_of(store, folder.id) == "running"
     monkeypatch.setattr(record, "DIED_AFTER_S", 0.5)
     wait_until(lambda: state_of(store, folder.id) == "died")
-    assert Runs(folder.path.parent, RunRecords(store)).find(folder.id).state["state"] == "running"  # this process lives
-    assert Runs(elsewhere, RunRecords(store)).find(folder.id).state["state"] == "died"
+    assert Runs(folder.path.parent, RunRecords(store)).find(folder.id).state == "running"  # this process lives
+    assert Runs(elsewhere, RunRecords(store)).find(folder.id).state == "died"
     with writer(store, folder) as published:
         published.write_state("done")
     assert state_of(store, folder.id) == "done"
@@ -112,7 +127,7 @@ def test_a_driver_writes_although_nothing_changes_and_has_died_when_it_does_not(
 
 @pytest.mark.parametrize("skew_s", [-AN_HOUR_S, AN_HOUR_S])
 def test_clocks_of_the_machines_play_no_part(
-    store: ObjectStore, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, skew_s: float
+    store: ObjectStore, folder: Run, monkeypatch: pytest.MonkeyPatch, skew_s: float
 ) -> None:
     """The reader's clock is wrong by an hour, then the driver's."""
     true_time = time.time
@@ -124,11 +139,11 @@ def test_clocks_of_the_machines_play_no_part(
             assert state_of(store, folder.id) == "running"
         monkeypatch.setattr("poolbench_driver.records.folder.now", lambda: "2026-01-01T00:00:00+00:00")
         published.write_state("running", tasks=1)
-        wait_until(lambda: RunRecords(store).all()[0].state.get("tasks") == 1)
+        wait_until(lambda: (RunRecords(store).get(folder.id) or {}).get("tasks") == 1)
         assert state_of(store, folder.id) == "running"
 
 
-def test_the_time_of_the_store_counts_not_of_the_reader(tmp_path: Path, folder: RunFolder) -> None:
+def test_the_time_of_the_store_counts_not_of_the_reader(tmp_path: Path, folder: Run) -> None:
     """A store whose clock is an hour behind: a fresh state is fresh, and an old one is old."""
 
     class Behind(FolderStore):
@@ -162,7 +177,7 @@ class Away(FolderStore):
         return super().put(path, data, if_absent=if_absent)
 
 
-def test_a_store_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, folder: RunFolder) -> None:
+def test_a_store_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, folder: Run) -> None:
     store, notes = Away(tmp_path / "store"), list[str]()
     with writer(store, folder, notes) as published:
         published.write_state("running", tasks=7)
@@ -176,7 +191,7 @@ def test_a_store_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, fol
     assert len(notes) == 2 and all("other machines do not see it: the store does not answer" in note for note in notes)
 
 
-def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, folder: RunFolder) -> None:
+def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, folder: Run) -> None:
     released = threading.Event()
 
     class Hanging(FolderStore):
@@ -192,22 +207,22 @@ def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, folder: Run
 
 
 def test_folder_and_record_are_one_run(
-    store: ObjectStore, folder: RunFolder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, folder: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record is right about other machines; the folder about drivers here."""
     runs = Runs(folder.path.parent, RunRecords(store))
-    folder.write_state("interrupted", tasks=9)
+    write_state(folder, "interrupted", tasks=9)
     with monkeypatch.context() as patched:
         patched.setattr(socket, "gethostname", lambda: "other-machine")
-        other = RunFolder.create(elsewhere, CONFIG)
+        other = create_run(elsewhere, CONFIG)
         with writer(store, other) as published:
             published.write_state("running", tasks=9, tasks_done=4)
             wait_until(lambda: state_of(store, folder.id) == "running")
     (run,) = runs.all()
-    assert run.folder is not None and (run.state["state"], run.state["host"]) == ("running", "other-machine")
-    folder.write_state("starting", pid=os.getpid())  # a driver begins here, and has no record yet
-    assert runs.find(folder.id).state["state"] == "starting"
-    lonely = RunFolder.create(folder.path.parent, CONFIG.model_copy(update={"seed": 5}))
+    assert run.is_here and (run.state, run.read_state()["host"]) == ("running", "other-machine")
+    write_state(folder, "starting", pid=os.getpid())  # a driver begins here, and has no record yet
+    assert runs.find(folder.id).state == "starting"
+    lonely = create_run(folder.path.parent, CONFIG.model_copy(update={"seed": 5}))
     assert [each.id for each in runs.all()] == [folder.id, lonely.id]
     assert runs.find("latest").id == lonely.id  # the folder's own
     assert Runs(elsewhere / "empty", RunRecords(store)).find("latest").id == folder.id
@@ -217,42 +232,44 @@ def test_folder_and_record_are_one_run(
         runs.find("../../etc")
 
 
-def test_a_renamed_folder_and_its_record_are_one_run(store: ObjectStore, folder: RunFolder) -> None:
+def test_a_renamed_folder_and_its_record_are_one_run(store: ObjectStore, folder: Run) -> None:
     name, runs = folder.id, Runs(folder.path.parent, RunRecords(store))
-    folder.write_table("results", pa.table({"metric": ["d1.auroc"]}))
-    folder.write_manifest()
+    write_table(folder, "results", pa.table({"metric": ["d1.auroc"]}))
+    write_manifest(folder)
     with writer(store, folder) as published:
         published.write_files()
         published.write_state("done")
     renamed = folder.path.rename(folder.path.with_name("kept"))
     (run,) = runs.all()
-    assert (run.id, run.folder and run.folder.path, run.record and run.record.id) == (name, renamed, name)
+    assert (run.id, run.path, run.record is not None) == (name, renamed, True)
     assert runs.find("kept").record == run.record and runs.find("latest").id == name
-    assert fetch_run(run, store, renamed.parent, renew=True).path == renamed  # nothing is copied beside it
+    assert runs.fetch(run, renew=True).path == renamed  # nothing is copied beside it
 
 
-def test_a_folder_stays_until_the_files_of_its_later_run_are_there(store: ObjectStore, folder: RunFolder) -> None:
+def test_a_folder_stays_until_the_files_of_its_later_run_are_there(store: ObjectStore, folder: Run) -> None:
     output = folder.path.parent
-    folder.write_state("done")
+    write_state(folder, "done")
     (folder.path / "results.parquet").write_bytes(b"before")
     with writer(store, folder) as published:
         published.write_state("done", results_digest="d")
-    run = replace(Runs(output, RunRecords(store)).find(folder.id), folder=None)  # as another machine has written it
-    (folder.path / "state.json").write_text(json.dumps({**folder.read_state(), "updated_at": "earlier"}))
+    earlier = {**folder.read_state(), "updated_at": "earlier", "host": "other-machine"}
+    (folder.path / "state.json").write_text(json.dumps(earlier))
+    runs = Runs(output, RunRecords(store))
+    run = runs.find(folder.id)
     store.delete(run_path(folder.id, f"{RUN_FILES}manifest.json"))
     with pytest.raises(NotFoundError, match=r"has no manifest\.json"):
-        fetch_run(run, store, output, renew=True)
+        runs.fetch(run, renew=True)
     assert (folder.path / "results.parquet").read_bytes() == b"before"
     files = {"results.parquet": {"sha256": hashlib.sha256(b"after").hexdigest()}}
-    manifest = {"files": files, "schema_version": run.state["schema_version"]}
+    manifest = {"files": files, "schema_version": run.read_state()["schema_version"]}
     for name, data in (("manifest.json", json.dumps(manifest).encode()), ("results.parquet", b"after")):
         store.put(run_path(folder.id, f"{RUN_FILES}{name}"), data)
-    assert fetch_run(run, store, output, renew=True).path == folder.path
+    assert runs.fetch(run, renew=True).path == folder.path
     assert (folder.path / "results.parquet").read_bytes() == b"after"
     assert [place.name for place in output.iterdir() if place.name.startswith(".")] == []
 
 
-def test_a_record_says_what_its_run_measures(store: ObjectStore, folder: RunFolder) -> None:
+def test_a_record_says_what_its_run_measures(store: ObjectStore, folder: Run) -> None:
     with writer(store, folder):
         pass
     found = RunRecords(store).config(folder.id)
@@ -265,7 +282,7 @@ def test_a_record_says_what_its_run_measures(store: ObjectStore, folder: RunFold
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"[]", b"{}", b'{"state": "well"}', b"[" * 9999, b'{"state": 1}'])
-def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder: RunFolder, raw: bytes) -> None:
+def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder: Run, raw: bytes) -> None:
     for name in ("state.json", "keys.json.gz"):
         store.put(run_path("hurt", name), raw)
     store.put("runs/stray", b"x")
@@ -273,7 +290,7 @@ def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder:
     with writer(store, folder) as published:
         published.write_state("done")
     records = RunRecords(store)
-    assert {found.id: found.state["state"] for found in records.all()} == {"hurt": "damaged", folder.id: "done"}
+    assert {run_id: state["state"] for run_id, state in records.all().items()} == {"hurt": "damaged", folder.id: "done"}
     with pytest.raises(IntegrityError, match="poolbench-driver gc --forget hurt"):
         records.keys("hurt")
 
@@ -282,24 +299,21 @@ def test_a_hostile_state_is_safe_to_print(store: ObjectStore) -> None:
     hostile = {"state": "done", "host": "\x1b[2J\x9b", "updated_at": "a\nb", "folder": "\u202e" * 9999, "more": "\x07"}
     store.put(run_path("r", "state.json"), json.dumps(hostile).encode())
     found = RunRecords(store).get("r")
-    assert found is not None and all(str(value).isprintable() for value in found.state.values())
+    assert found is not None and all(str(value).isprintable() for value in found.values())
 
 
 @ON_BOTH
-def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(
-    store: ObjectStore, folder: RunFolder
-) -> None:
+def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(store: ObjectStore, folder: Run) -> None:
     with writer(store, folder) as published:
         published.write_state("done")
     records = RunRecords(store)
     store.delete(run_path(folder.id, "state.json"))
-    (found,) = records.all()
-    assert found.state == {} and records.keys(folder.id)
+    assert records.all() == {folder.id: {}} and records.keys(folder.id)
     records.forget(folder.id)
-    assert records.all() == [] and list(store.list("runs/")) == []
+    assert records.all() == {} and list(store.list("runs/")) == []
 
 
-def test_the_first_figures_of_a_run_are_noted_once(folder: RunFolder, tmp_path: Path) -> None:
+def test_the_first_figures_of_a_run_are_noted_once(folder: Run, tmp_path: Path) -> None:
     notes, artifacts = list[str](), Artifacts(FolderStore(tmp_path / "figures"))
     figures = FirstFigures(artifacts, ["d1.auroc", "d1.auroc_test"])
     with RunWriter(artifacts.store, folder, notes.append, QUICK) as published:

@@ -13,19 +13,19 @@ from driver.tests.run_folders import assembled
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.pages.text import ending_of, json_of
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, write_table
 from poolbench_driver.report import page_of, read_page, write_report
 
 
 @pytest.fixture(scope="module")
-def finished(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, pa.Table]]:
+def finished(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, pa.Table]]:
     made = steered_in(tmp_path_factory.mktemp("store"), strategies=("A1_mean", "L5_keyword"), metrics=["d1"])
     made.probes(made.plan.probes.concepts["contrast"])
     folder = assembled(made, tmp_path_factory.mktemp("runs"), state=None)
     return folder, folder.tables
 
 
-def test_an_old_run_has_a_page_without_the_published_part(finished: tuple[RunFolder, Any]) -> None:
+def test_an_old_run_has_a_page_without_the_published_part(finished: tuple[Run, Any]) -> None:
     page = page_of(finished[0])
     html, markdown = rendered(page)
     assert '<details id="d1"><summary>D1 in detail' in html and "## D1 in detail" in markdown
@@ -35,7 +35,7 @@ def test_an_old_run_has_a_page_without_the_published_part(finished: tuple[RunFol
     assert "published" not in [part.anchor for part in page.parts] and "## Published" not in markdown
 
 
-def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[RunFolder, Any]) -> None:
+def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[Run, Any]) -> None:
     page = page_of(finished[0])
     assert heads_of(page.board)[:2] == ["strategy", "d1.auroc"]
     html, markdown = rendered(page)
@@ -43,13 +43,13 @@ def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[RunFolder, Any])
         assert not re.findall(r"\b[Dd][23]\b|\bgain|scorer|curve", text, re.I)
 
 
-def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, dict[str, pa.Table]]) -> None:
+def test_published_rows_are_shown_and_never_ranked(finished: tuple[Run, dict[str, pa.Table]]) -> None:
     folder, tables = finished
     before = page_of(folder)
     rows = [r for r in tables["results"].to_pylist() if r["metric"] == "d1.auroc"]
     figures = {"A1_mean": 0.4, "L5_keyword": 0.6}
     rows = [{**r, "protocol": "published", "value": figures[r["strategy"]]} for r in rows]
-    folder.write_table("published", result_table(rows))
+    write_table(folder, "published", result_table(rows))
     try:
         page = page_of(folder)
     finally:
@@ -62,7 +62,7 @@ def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, di
     assert replace(page, parts=[other for other in page.parts if other != part]) == before  # nothing else changes
 
 
-def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> None:
+def test_one_concept_has_no_column_of_ranks(finished: tuple[Run, Any]) -> None:
     page = page_of(finished[0])
     html, markdown = rendered(page)
     why = "One concept has no board of ranks, because strategies are compared over concepts."
@@ -74,7 +74,7 @@ def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> 
 
 
 def test_a_page_is_read_as_it_was_written_and_made_again_where_a_table_is_newer_or_it_is_damaged(
-    finished: tuple[RunFolder, dict[str, pa.Table]],
+    finished: tuple[Run, dict[str, pa.Table]],
 ) -> None:
     folder, _ = finished
     view = write_report(folder).with_name("view.json")

@@ -32,7 +32,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.job import Job, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import Run, RunFolder, RunRecords, run_id
+from poolbench_driver.records import Run, RunRecords, run_id, write_state, writer
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
@@ -99,22 +99,22 @@ def test_a_run_is_planned_where_its_model_is_not(
     """`gc` and `export` find the artifacts of a run without its model; `gc` believes the record if even that fails."""
     run_all(jobs, tmp_path, Watched, None)
     job, session = jobs[0], jobs[0].session
-    folder = RunFolder(tmp_path / run_id(job.config))
+    folder = Run(tmp_path / run_id(job.config))
     with pytest.raises(UnknownNameError):
         prepare(job.config, session)
     monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
     with pytest.raises(ModelError, match="run `make model`"):  # a run obtains it first; nothing else downloads it
         prepare(job.config.model_copy(update={"model": "smollm2-135m"}), session)
-    planned, expected = (prepare(job.config, session, each).plan for each in (folder.model(), job.plan.scope.model))
+    planned, expected = (prepare(job.config, session, each).plan for each in (folder.model, job.plan.scope.model))
     assert planned.keys == expected.keys
     folder.file("model.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"model\.json is damaged"):
-        folder.model()
+        folder.model  # noqa: B018
     records = RunRecords(session.artifacts.store)
-    assert needed_by([Run(folder.id, folder, records.get(folder.id))], session) == job.plan.keys
+    assert needed_by([Run(folder.path, record=records.get(folder.id))], session) == job.plan.keys
     assert f"{folder.id} cannot be planned here" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"model\.json is damaged"):
-        needed_by([Run(folder.id, folder, None)], session)
+        needed_by([Run(folder.path)], session)
 
 
 def boards(output: Path) -> list[Path]:
@@ -202,15 +202,15 @@ def test_an_interrupted_command_continues(jobs: list[Job], tmp_path: Path) -> No
 def test_a_run_is_done_when_all_of_it_is_there(
     jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_state, found = RunFolder.write_state, []
+    found = list[tuple[bool, ...]]()
 
-    def watched(folder: RunFolder, state: RunState, **fields: Any) -> dict[str, Any]:
+    def watched(folder: Run, state: RunState, **fields: Any) -> dict[str, Any]:
         if state == RunState.DONE:
             stored = jobs[0].session.artifacts.store.exists(run_path(folder.id, f"{RUN_FILES}manifest.json"))
             found.append((stored, *(folder.file(name).is_file() for name in ("manifest.json", "report/index.html"))))
         return write_state(folder, state, **fields)
 
-    monkeypatch.setattr(RunFolder, "write_state", watched)
+    monkeypatch.setattr(writer, "write_state", watched)
     assert run_all(jobs, tmp_path, Watched, None) == 0
     assert found == [(True, True, True)] * 2
 

@@ -20,7 +20,7 @@ from poolbench.errors import UnknownNameError
 from poolbench.registry import Registry
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.job import Outcome
-from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.records import create_run, run_id
 from poolbench_driver.trackers import TRACKERS, TrackerKind
 from poolbench_driver.trackers.feed import figures
 
@@ -53,7 +53,7 @@ def follow(bench: Bench, complete: Complete) -> Follow:
 
     def run(*kinds: TrackerKind) -> Outcome:
         plan = complete[0].plan
-        folder = RunFolder.create(bench.root / "runs", plan.config)
+        folder = create_run(bench.root / "runs", plan.config)
         bench.notes = Notes()
         return replace(job_of(bench, plan), trackers=kinds).run(folder, bench.notes)
 
@@ -84,11 +84,11 @@ def test_a_tracker_of_another_package_gets_a_run_in_order(follow: Follow, fake: 
     assert set(names[1:-2]) <= {"progress"}
     run, settings = module.calls[0][1]
     assert (run.id, run.path) == (outcome.folder.id, outcome.folder.path)
-    assert settings == outcome.folder.config().model_dump(mode="json") and json.dumps(settings)
+    assert settings == outcome.folder.config.model_dump(mode="json") and json.dumps(settings)
     assert module.calls[-1][1] == (outcome.state, outcome.report)
     (rows,) = module.calls[-2][1]
     assert {row["metric"] for row in rows} >= {"d1.auroc"} and all(row["entrant"] for row in rows)
-    assert outcome.folder.id == run_id(outcome.folder.config()), "a tracker does not name the run"
+    assert outcome.folder.id == run_id(outcome.folder.config), "a tracker does not name the run"
 
 
 @pytest.mark.parametrize("call", ["started", "figures"])
@@ -158,7 +158,7 @@ def test_mlflow_has_the_run_once(bench: Bench, follow: Follow, tmp_path: Path, m
     experiment = client.get_experiment_by_name("poolbench")
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == (outcome.folder.id, "FINISHED")
-    config = outcome.folder.config()
+    config = outcome.folder.config
     assert run.data.params["seed"] == str(config.seed) and run.data.params["budget.name"] == config.budget.name
     values = [value for name, value in run.data.metrics.items() if name.startswith("d1.auroc/")]
     assert values and run.data.metrics["tasks_done"] == run.data.metrics["tasks"]

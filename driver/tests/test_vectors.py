@@ -23,7 +23,7 @@ from poolbench.directions.vector_files import encode_gguf, read_vector_file
 from poolbench.errors import InputError
 from poolbench.steps.roles import Cell
 from poolbench_driver.models import ModelInfo, describe
-from poolbench_driver.records import RunFolder, RunRecords
+from poolbench_driver.records import Run, RunRecords, write_model
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.vectors.card import Source, Strength, Vector
 from poolbench_driver.vectors.exporting import FORMATS, export_vector
@@ -45,11 +45,11 @@ def vector_of(model: ModelInfo, *layers: int) -> Vector:
 
 
 @pytest.fixture
-def run(steered: Any, tmp_path: Path) -> tuple[Any, RunFolder]:
+def run(steered: Any, tmp_path: Path) -> tuple[Any, Run]:
     """A finished run with its directions, its record in the store, and the norms that it measured."""
     made = steered().write(lambda key, opening, strength, scorer: 0.2 + 0.01 * opening + 0.5 * strength)
     folder = assembled(made, tmp_path / "runs")
-    folder.write_model(made.plan.scope.model)
+    write_model(folder, made.plan.scope.model)
     rows = [{"layer": layer, "median_residual_norm": 10.0 + layer, "num_tokens": 9} for layer in range(6)]
     made.artifacts.write_table(CALIBRATION, t.table_from_rows(rows, t.CALIBRATION), producer={})
     made.artifacts.store.put(f"runs/{folder.id}/keys.json.gz", encode_keys([CALIBRATION]))
@@ -119,7 +119,7 @@ def test_a_direction_of_a_run_becomes_a_folder_with_what_was_measured(run: Any, 
 def test_the_card_says_how_the_run_has_steered(steered: Any, tmp_path: Path) -> None:
     made = steered(steering={"positions": "all"}, budget={"alpha_unit": "absolute"}).write(lambda *_: 0.5)
     folder = assembled(made, tmp_path / "runs")
-    folder.write_model(made.plan.scope.model)
+    write_model(folder, made.plan.scope.model)
     card = vector_of_run(folder, made.artifacts, "contrast", "A1_mean").card
     assert (card.apply.alpha_unit, card.apply.positions, card.apply.residual_norms) == ("absolute", "all", None)
     assert card.alpha(0.25, 4) == 0.25

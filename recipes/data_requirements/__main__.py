@@ -25,7 +25,7 @@ from recipes.results import RESULTS, Report, measure, write_page
 from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import read_page
 from poolbench_driver.suites.data_requirements.report import Comparison, view_of
 
@@ -103,7 +103,7 @@ def second_sides(models: Path) -> list[str]:
     return [*fine_tunes, "layer=embedding", f"layer={LAYER},hidden=20"]
 
 
-def compare(options: argparse.Namespace, corpus: str, sets: str, seconds: Sequence[str]) -> RunFolder:
+def compare(options: argparse.Namespace, corpus: str, sets: str, seconds: Sequence[str]) -> Run:
     """Run the states of the model against other configurations, and return the run."""
     settings = ["--suite", "data-requirements", "--model", MODEL, "--corpus", corpus, "--sets", sets]
     settings += ["--compare", f"layer={LAYER}", *(part for second in seconds for part in ("--with", second))]
@@ -112,7 +112,7 @@ def compare(options: argparse.Namespace, corpus: str, sets: str, seconds: Sequen
     return measure(options.output / "runs", *settings)
 
 
-def comparisons_of(run: RunFolder) -> Sequence[Comparison]:
+def comparisons_of(run: Run) -> Sequence[Comparison]:
     """Return the comparisons of a run."""
     return view_of(run.tables).comparisons
 

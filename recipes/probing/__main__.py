@@ -15,7 +15,7 @@ from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.holmes.report import joined
 
 MODELS = ("smollm2-135m", "demo")
@@ -53,7 +53,7 @@ def main() -> int:
     shared += [] if options.sets is None else ["--sets", options.sets]
     settings = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
 
-    def probed(model: str, *settings: str) -> RunFolder:
+    def probed(model: str, *settings: str) -> Run:
         return measure(options.output, "--suite", "holmes", "--model", model, *settings, "--layers", LAYERS)
 
     runs = [probed(model, *settings) for model in MODELS]
@@ -68,7 +68,7 @@ def main() -> int:
         "Entrants of three models",
         f"Of train a share of {options.flash} of the groups is probed, of dev and test at most {options.flash_eval} "
         "instances each.",
-        joined([run.finished() for run in runs]),
+        joined(runs),
         without=("opened", "sets"),
         most=SHOWN,
     )

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from recipes.published.flash import HEAD, agreement, chosen
 
 from poolbench_driver.pages.text import table
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.holmes.metrics import SCORE
 from poolbench_driver.suites.holmes.rates import score_matrix
 from poolbench_driver.suites.holmes.recorded import DEFINITIONS
 
 
-def shares(compared: Sequence[RunFolder]) -> str:
+def shares(compared: Sequence[Run]) -> str:
     """Return the part of the page on shares of the data.
 
     Args:
@@ -36,7 +36,7 @@ def shares(compared: Sequence[RunFolder]) -> str:
     )
 
 
-def _cost(run: RunFolder) -> tuple[float, float]:
+def _cost(run: Run) -> tuple[float, float]:
     """Return instances that were read, and seconds of all probes."""
     sets, rows = (run.read_table(name).to_pylist() for name in ("sets", "results"))
     seconds = sum(row["wall_s"] or 0.0 for row in rows if row["metric"] == SCORE)

@@ -14,7 +14,7 @@ from poolbench.errors import ConfigError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.api import loading
 from poolbench_driver.comparison import changes_page
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import read_page
 from poolbench_driver.suites.poolbench.presets import FORWARD_STRATEGIES
 
@@ -65,7 +65,7 @@ def main() -> int:
     return 0
 
 
-def reports(run: RunFolder, with_sinks: RunFolder) -> list[Report]:
+def reports(run: Run, with_sinks: Run) -> list[Report]:
     """Return the sections of the page.
 
     Args:

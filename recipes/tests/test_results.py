@@ -5,11 +5,11 @@ from pathlib import Path
 from driver.tests.suites.test_holmes import folder  # noqa: F401  (a fixture)
 from recipes.results import Report, write_page
 
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import read_page
 
 
-def test_a_page_has_its_introduction_command_reports_and_picture(folder: RunFolder, tmp_path: Path) -> None:  # noqa: F811
+def test_a_page_has_its_introduction_command_reports_and_picture(folder: Run, tmp_path: Path) -> None:  # noqa: F811
     report = Report("Entrants", "All of them.", read_page(folder), without=("sets",), most=2)
     write_page(tmp_path / "page.md", "Probing", "Words " * 60, "make page", [report, "## More"])
     text = (tmp_path / "page.md").read_text("utf-8")

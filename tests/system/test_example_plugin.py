@@ -133,19 +133,19 @@ from pathlib import Path
 from poolbench.contracts.results import result_table
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_failures, write_table
 from poolbench_driver.report import write_report
 
 output = Path(sys.argv[1])
-folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "suite": "best_layer"}))
+folder = create_run(output, load_run_config(None, {"preset": "demo", "suite": "best_layer"}))
 rows = [
     {"suite": "best_layer", "budget": "demo", "protocol": "corrected", "model": "demo", "concept": concept,
      "entrant": entrant, "metric": "best_layer.auroc", "value": value, "status": "ok", "params": "{}"}
     for entrant, values in {"layer 2": (0.9, 0.7, 0.8), "layer 1": (0.6, 0.6, 0.6)}.items()
     for concept, value in zip("abc", values)
 ]
-folder.write_table("results", result_table(rows))
-folder.write_failures([])
+write_table(folder, "results", result_table(rows))
+write_failures(folder, [])
 write_report(folder)
 leaderboard(["latest"], output, power=True)
 """

@@ -32,7 +32,7 @@ from poolbench_corpora.stories.catalog import pairs_of
 from poolbench_driver.cli import app
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_table
 from poolbench_driver.release.activations import export_activations
 from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.scorers import export_scorers
@@ -174,10 +174,10 @@ def _plan(store: Artifacts, folder: Path) -> Export:
     )
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
-    run = RunFolder.create(folder / "runs", config)
+    run = create_run(folder / "runs", config)
     columns = ("concept", "metric", "scorer", "value", "params", "reason")
     for name in ("results", "text_scores"):
-        run.write_table(name, pa.table({column: pa.array([], pa.string()) for column in columns}))
+        write_table(run, name, pa.table({column: pa.array([], pa.string()) for column in columns}))
     return Export(run, plan, store, config.concepts, "apache-2.0", "poolbench-driver export")
 
 

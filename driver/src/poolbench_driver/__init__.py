@@ -18,7 +18,7 @@ The packages, from the top down. A package imports only packages below it, which
     vectors     steering vectors with their cards, and the files of other tools
     suites      one folder each; nothing below them names one
     pages       the page kit: boards, figures, tables and texts
-    records     folders of runs, and their records in the object store
+    records     runs: read, found by name, and written while they are in work
     contract    the interface of suites: registry, settings, metrics, and the source of their rows
     estimate    time, bytes and money of a run before it starts
     loop        sends tasks, waits for results, shows progress

@@ -4,13 +4,11 @@ A page's cells say what they open (`Cell.opens`): `cells/<cell_id>` is `evidence
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
@@ -33,20 +31,20 @@ from poolbench_driver.pages.html import parts_html
 from poolbench_driver.pages.plain import figure, is_rank, number
 from poolbench_driver.pages.text import interval, listed
 from poolbench_driver.pages.tokens import explained_blocks, feature_parts
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, recall_concepts, write_table
 from poolbench_driver.stages.stage import Plan
 
 #: Reads texts from the object store, by group and id.
 ReadStore = Callable[[TextGroup, Collection[str]], list[Row]]
 
 
-def _evidence(suite_id: str) -> Evidence:
-    """Return what a suite says of a cell; nothing where it says nothing."""
-    suite = SUITES.get(suite_id).load()
+def _evidence(config: RunConfig) -> Evidence:
+    """Return what the suite of a run says of a cell; nothing where it says nothing."""
+    suite = SUITES.get(config.suite).load()
     return suite.evidence if isinstance(suite, ShowsEvidence) else Evidence()
 
 
-def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], folder: RunFolder) -> list[str]:
+def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], folder: Run) -> list[str]:
     """Write the texts that the run's cells show into its folder, and return notes.
 
     Its configuration says how many of each cell; a run that keeps none has no such table.
@@ -54,11 +52,11 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
     if not plan.config.evidence:
         folder.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
         return []
-    evidence, ids_by_group = _evidence(plan.config.suite), defaultdict[TextGroup, set[str]](set)
+    evidence, ids_by_group = _evidence(plan.config), defaultdict[TextGroup, set[str]](set)
     for group, text_id in evidence.shown_texts(tables, plan.config.evidence):
         ids_by_group[group].add(text_id)
     rows = list(evidence.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
-    folder.write_table(EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
+    write_table(folder, EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
     lacking = sorted({group.block for group in ids_by_group} - {row["block"] for row in rows})
     if not lacking:
         return []
@@ -67,7 +65,7 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
 
 def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
     """Return a reader of the texts of a run's plan, for cells whose texts are not in its folder."""
-    evidence, source = _evidence(plan.config.suite), RowSource(artifacts, {}, {})
+    evidence, source = _evidence(plan.config), RowSource(artifacts, {}, {})
 
     def read(group: TextGroup, ids: Collection[str]) -> list[Row]:
         return list(evidence.texts(plan, source, {group: ids}))
@@ -75,7 +73,7 @@ def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
     return read
 
 
-def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = None) -> list[Part]:
+def evidence_of(folder: Run, cell_id: str, read_store: ReadStore | None = None) -> list[Part]:
     """Return what stands behind a cell of the results of a run.
 
     Args:
@@ -85,28 +83,25 @@ def evidence_of(folder: RunFolder, cell_id: str, read_store: ReadStore | None = 
     Raises:
         NotFoundError: The run has no such cell.
     """
-    cell = _cell(folder, cell_id, read_store)
-    board = SUITES.get(cell.config.suite).board
-    parts = _evidence(cell.config.suite).parts(cell)
+    cell, board = _cell(folder, cell_id, read_store), folder.suite.board
+    parts = _evidence(folder.config).parts(cell)
     return [_figure(cell.row, board), *_tests(folder, cell.row, board), *parts]
 
 
-def _cell(folder: RunFolder, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
-    folder.recall_concepts()
-    row, config = _row(folder, cell_id), folder.config()
+def _cell(folder: Run, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
+    recall_concepts(folder)
+    row, config = _row(folder, cell_id), folder.config
     return OpenedCell(row, config, folder.rows, partial(_texts, folder, read_store))
 
 
-def _row(folder: RunFolder, cell_id: str) -> Row:
+def _row(folder: Run, cell_id: str) -> Row:
     for table in ("results", "published"):
         for row in folder.rows(table, cell_id=cell_id):
             return row
     raise NotFoundError(f"run {folder.id} has no cell {cell_id!r}; the ids of its cells are in results.parquet")
 
 
-def _texts(
-    folder: RunFolder, read_store: ReadStore | None, group: TextGroup, ids: Collection[str]
-) -> Mapping[str, Row]:
+def _texts(folder: Run, read_store: ReadStore | None, group: TextGroup, ids: Collection[str]) -> Mapping[str, Row]:
     """Return texts by id: those of the run's folder, and further ones from the object store if it can be read."""
     of_folder = {text["text_id"]: text for text in folder.rows(EVIDENCE, **group._asdict())}
     missing = [text_id for text_id in ids if text_id not in of_folder]
@@ -115,7 +110,7 @@ def _texts(
 
 
 def tokens_of(
-    folder: RunFolder,
+    folder: Run,
     cell_id: str,
     text_id: str,
     services: Services,
@@ -132,12 +127,12 @@ def tokens_of(
         NotFoundError: The run has no such cell, or its text is not at hand.
         PoolbenchError: The extractor refuses or does not answer.
     """
-    cell, model = _cell(folder, cell_id, read_store), folder.model()
+    cell, model = _cell(folder, cell_id, read_store), folder.model
     config, row = cell.config, cell.row
     layers = {EMBEDDING_INDEX: EMBEDDING} | ({} if model is None else {model.num_blocks: FINAL})
     reading = config.model_dump(include={"model", "include_bos", "add_bos", "sinks", "sink_ratio"})
     reading |= {"layer": layers.get(row["layer"], row["layer"])} | ({} if model is None else model.params)
-    if (of_features := _evidence(config.suite).features(cell, text_id)) is not None:
+    if (of_features := _evidence(config).features(cell, text_id)) is not None:
         further = {"autoencoder": of_features.autoencoder, "features": list(of_features.features)}
         body = {**reading, **further, "texts": list(of_features.texts.values())}
         return list(feature_parts(of_features, services.post("extractor", "explain", body)["texts"]))
@@ -159,7 +154,7 @@ def tokens_of(
     return [Part("tokens", f"Tokens of {text_id}", explained_blocks(text, answer["texts"][0]), note=note)]
 
 
-def _direction(folder: RunFolder, row: Row, artifacts: Artifacts) -> list[float] | None:
+def _direction(folder: Run, row: Row, artifacts: Artifacts) -> list[float] | None:
     """Return the steering direction of a cell; None where the store does not have it."""
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
     for direction in folder.rows("directions", **at):
@@ -172,40 +167,15 @@ def _direction(folder: RunFolder, row: Row, artifacts: Artifacts) -> list[float]
     return None
 
 
-class _SettledRun(RunFolder):
-    """A run that does not change while much of it is read: each of its files is read once."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._tables = dict[str, pa.Table]()
-
-    @cached_property
-    def _config(self) -> RunConfig:
-        return super().config()
-
-    def config(self) -> RunConfig:
-        return self._config
-
-    def read_table(
-        self, name: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None
-    ) -> pa.Table:
-        table = self._tables.get(name)
-        if table is None:
-            table = self._tables[name] = super().read_table(name)
-        table = table if where is None else table.filter(where)
-        return table if columns is None else table.select(list(columns))
-
-
 #: Characters of HTML that a file has room for beside its page.
 _ROOM = 900_000
 
 
-def opened_by(folder: RunFolder, page: Page) -> dict[str, list[Part]]:
+def opened_by(folder: Run, page: Page) -> dict[str, list[Part]]:
     """Return what the board of a run's page opens, by path, as far as a file has room for it.
 
     Where the run keeps texts, it is also what that opens in turn.
     """
-    folder = _SettledRun(folder.path)
     opened, room = dict[str, list[Part]](), _ROOM
     paths = list(paths_in([page.board]))
     for path in paths:
@@ -262,7 +232,7 @@ def _figure(row: Row, board: BoardSpec) -> Part:
     return Part("figure", ", ".join([*names, *layer]), [Facts(pairs)])
 
 
-def _tests(folder: RunFolder, row: Row, board: BoardSpec) -> Iterator[Part]:
+def _tests(folder: Run, row: Row, board: BoardSpec) -> Iterator[Part]:
     """Yield the paired tests of the entrant of a figure on its metric, where entrants were ranked by that."""
     metric = next((name for name in board.ranked if name == row["metric"] or is_rank(row, name)), None)
     entrant = row[board.entrant]
@@ -310,17 +280,16 @@ def _verdict(test: Row) -> str:
     return "beats it" if test["effect"] > 0 else "is beaten by it"
 
 
-def entrant_of(folder: RunFolder, name: str) -> list[Part]:
+def entrant_of(folder: Run, name: str) -> list[Part]:
     """Return all figures of an entrant on the metrics of the board, each of which opens its cell.
 
     Raises:
         UnknownNameError: The run has no such entrant.
     """
-    config = folder.config()
-    board = SUITES.get(config.suite).board
+    board = folder.suite.board
     rows = folder.rows("results", **{board.entrant: name})
     if not rows:
-        entrants = folder.read_table("results")[board.entrant].unique().to_pylist()
+        entrants = folder.tables["results"][board.entrant].unique().to_pylist()
         raise UnknownNameError("entrant", name, sorted(filter(None, entrants)))
     figures: dict[tuple[str, int | None], dict[str, Row]] = {}
     for row in rows:

@@ -24,7 +24,15 @@ from poolbench_driver.loop import FoundDamageError, OutdatedPlanError, RunLoop, 
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
-from poolbench_driver.records import FirstFigures, RunFolder, RunWriter
+from poolbench_driver.records import (
+    FirstFigures,
+    Run,
+    RunWriter,
+    write_failures,
+    write_manifest,
+    write_model,
+    write_table,
+)
 from poolbench_driver.report import page_of, write_page
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan, committed_keys
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 class Outcome:
     """The state of a run at its end, with its failures and tables."""
 
-    folder: RunFolder
+    folder: Run
     state: RunState
     failures: tuple[Failure, ...] = ()  # the tasks that failed
     tables: Mapping[str, pa.Table] = field(default_factory=dict)  # the tables by name; empty for a cancelled run
@@ -72,7 +80,7 @@ class Job:
         committed = committed_keys(self.session.artifacts)
         return remaining(self.plan, committed), committed
 
-    def run(self, folder: RunFolder, display: Display, max_failures: int | None = None) -> Outcome:
+    def run(self, folder: Run, display: Display, max_failures: int | None = None) -> Outcome:
         """Run to the report. Damaged artifacts are repaired; if one made the plan outdated, the run is planned again.
 
         Raises:
@@ -104,12 +112,10 @@ class Job:
 class _Attempt:
     """One plan of a run on its way to tables."""
 
-    def __init__(
-        self, job: Job, folder: RunFolder, writer: RunWriter, display: Display, max_failures: int | None
-    ) -> None:
+    def __init__(self, job: Job, folder: Run, writer: RunWriter, display: Display, max_failures: int | None) -> None:
         plan, session, self.note = ordered(job.plan), job.session, display.note
         self.plan, self.artifacts, self.folder, self.writer = plan, session.artifacts, folder, writer
-        folder.write_model(plan.facts.model)
+        write_model(folder, plan.facts.model)
         writer.write_plan(plan.config, plan.keys)
         writer.write_state(RunState.RUNNING, tasks=len(plan.tasks))
         first_figures = FirstFigures(session.artifacts, SUITES.get(plan.config.suite).board.ranked)
@@ -142,7 +148,7 @@ class _Attempt:
         except OutdatedPlanError:
             raise
         except BaseException as error:
-            self.folder.write_failures(list(self.loop.failures.values()))
+            write_failures(self.folder, list(self.loop.failures.values()))
             interrupted = isinstance(error, KeyboardInterrupt)
             self.writer.write_state(RunState.INTERRUPTED if interrupted else RunState.STOPPED, **_counts(self.loop))
             raise
@@ -160,14 +166,14 @@ class _Attempt:
         for name, content in conclusion.files.items():
             folder.file(name).write_text(json.dumps(content, indent=1), "utf-8")
         for name, table in tables.items():
-            folder.write_table(name, table)
-        folder.write_failures(list(failures))
+            write_table(folder, name, table)
+        write_failures(folder, list(failures))
         for note in keep_texts(self.plan, self.artifacts, tables, folder):
             self.note(note)
         digest = results_digest(tables["results"])
         page = page_of(folder)
         report = write_page(folder, page)
-        folder.write_manifest(config_hash=config.config_hash(), results_digest=digest)
+        write_manifest(folder, config_hash=config.config_hash(), results_digest=digest)
         self.writer.write_files()
         # Last: who reads that a run has ended finds all of it.
         state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE

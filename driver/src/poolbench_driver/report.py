@@ -8,21 +8,20 @@ from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.page import Block, Cell, Column, Facts, Line, Page, Part, Prose, Table
-from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import opened_by
 from poolbench_driver.pages.boards.power import neighbours, sentence
 from poolbench_driver.pages.html import Surroundings, html_of
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import json_of, markdown_of, page_from
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 
 
-def write_report(folder: RunFolder) -> Path:
+def write_report(folder: Run) -> Path:
     """Write the page of a run; return its path. Raise NotFoundError if the run has no results yet."""
     return write_page(folder, page_of(folder))
 
 
-def read_page(folder: RunFolder) -> Page:
+def read_page(folder: Run) -> Page:
     """Return the page of a run from its file; make it again if the file is absent, damaged or older than a table."""
     view = folder.file("report") / "view.json"
     try:
@@ -34,24 +33,23 @@ def read_page(folder: RunFolder) -> Page:
     return page_of(folder)
 
 
-def page_of(folder: RunFolder) -> Page:
+def page_of(folder: Run) -> Page:
     """Return what the suite of a run says about it, or else the board of its entrants.
 
     The frame adds whether the data would find a difference of the first two of the board, and its own parts.
     """
-    run = folder.finished()
-    suite = SUITES.get(run.config.suite)
-    page = suite.load().report(run.tables, run.config)
+    suite = folder.suite
+    page = suite.load().report(folder.tables, folder.config)
     if page is None:
-        rows = folder.read_table("results").to_pylist()
+        rows = folder.tables["results"].to_pylist()
         page = plain_page(suite.id, f"{rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)
-    pairs = neighbours(suite, [run], items=False)
+    pairs = neighbours(suite, [folder], items=False)
     answer = replace(page.answer, sentences=[*page.answer.sentences, *map(sentence, pairs[:1])])
     provenance = Part("made", "How it was made", [_facts_of(folder)], "Provenance")
     return replace(page, answer=answer).with_parts(_nulls(folder), provenance)
 
 
-def write_page(folder: RunFolder, page: Page) -> Path:
+def write_page(folder: Run, page: Page) -> Path:
     """Write `report/index.html` and `report/view.json` of a run; return the path of the former."""
     target = folder.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
@@ -68,14 +66,14 @@ def write_page(folder: RunFolder, page: Page) -> Path:
     return target
 
 
-def leaderboard_markdown(folder: RunFolder) -> str:
+def leaderboard_markdown(folder: Run) -> str:
     """Return the page of a run as Markdown."""
     return markdown_of(read_page(folder))
 
 
-def _facts_of(folder: RunFolder) -> Facts:
+def _facts_of(folder: Run) -> Facts:
     """Return where the figures of a run come from."""
-    results = folder.read_table("results")
+    results = folder.tables["results"]
     first = results.slice(0, 1).to_pylist()[0]
     return Facts(
         [
@@ -91,9 +89,9 @@ def _facts_of(folder: RunFolder) -> Facts:
     )
 
 
-def _nulls(folder: RunFolder) -> Part:
+def _nulls(folder: Run) -> Part:
     """Return why figures are missing, and which tasks failed."""
-    results, failures = folder.read_table("results"), folder.read_table("failures").to_pylist()
+    results, failures = folder.tables["results"], folder.tables["failures"].to_pylist()
     status, reason, kind = (Column(head, is_text=True) for head in ("status", "reason, for example", "kind"))
     counts: Counter[tuple[str, str]] = Counter()
     reasons: dict[tuple[str, str], str] = {}

@@ -31,7 +31,7 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import markdown_of, parts_markdown
-from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.records import Run, create_run, run_id
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
@@ -108,7 +108,7 @@ def run_all(
     """
     worst: int = Exit.DONE
     for number, job in enumerate(jobs, start=1):
-        folder = RunFolder.create(output, job.config)
+        folder = create_run(output, job.config)
         _say(f"model {number} of {len(jobs)}: {job.config.model}, run {folder.id}")
         try:
             outcome = job.run(folder, open_display(), max_failures)
@@ -127,7 +127,7 @@ def run_all(
 
 def _show_board(jobs: Sequence[Job], output: Path) -> int:
     """Write and print the board; return the exit code, which is 1 if a model is missing from it."""
-    folders = [RunFolder(output / run_id(job.config)) for job in jobs]
+    folders = [Run(output / run_id(job.config)) for job in jobs]
     finished_folders = [folder for folder in folders if folder.file("results.parquet").is_file()]
     for job, folder in zip(jobs, folders, strict=True):
         if folder not in finished_folders:
@@ -151,11 +151,10 @@ class Board:
     joined: Page | None = None  # what the suite itself says of them together
 
     @classmethod
-    def of(cls, folders: Sequence[RunFolder]) -> Board:
+    def of(cls, folders: Sequence[Run]) -> Board:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         rows_by_run = [read_results(folder) for folder in folders]
-        info = SUITES.get(rows_by_run[0][0]["suite"])
-        suite, spec = info.load(), info.board
+        suite, spec = folders[0].suite.load(), folders[0].suite.board
         runs = [
             {
                 "run": folder.id,
@@ -168,8 +167,8 @@ class Board:
             }
             for folder, rows in zip(folders, rows_by_run, strict=True)
         ]
-        rows, finished = join_rows(rows_by_run), [folder.finished() for folder in folders]
-        return cls(runs, rows, spec, suite.joined(finished) if isinstance(suite, JoinsRuns) else None)
+        joined = suite.joined(folders) if isinstance(suite, JoinsRuns) else None
+        return cls(runs, join_rows(rows_by_run), spec, joined)
 
     @property
     def id(self) -> str:

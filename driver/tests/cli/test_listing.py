@@ -6,13 +6,13 @@ from pathlib import Path
 from driver.tests.conftest import Driver
 
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_state
 
 
 def test_what_is_narrow_has_more_with_wide(cli: Driver, tmp_path: Path) -> None:
     names = ["causation", "contrast", "hedging", "narrative"]
-    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
-    folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
+    folder = create_run(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
+    write_state(folder, "done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
     asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
     narrow, wide = cli(*asked).stdout, cli(*asked, "--wide").stdout
     assert folder.id in narrow and "host" not in narrow and "host" in wide

@@ -22,7 +22,7 @@ from poolbench_driver import load
 from poolbench_driver.cli.upkeep import needed_by, unneeded
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
-from poolbench_driver.records import RunFolder, RunRecords, Runs, RunWriter
+from poolbench_driver.records import Run, RunRecords, Runs, RunWriter, create_run, write_state
 
 pytestmark = pytest.mark.lane(name="series")
 
@@ -35,9 +35,9 @@ def elsewhere(tmp_path: Path) -> str:
     return str(tmp_path / "elsewhere")
 
 
-def write_record(tmp_path: Path, state: str, keys: tuple[str, ...] = ("a.b.1",), **fields: Any) -> RunFolder:
+def write_record(tmp_path: Path, state: str, keys: tuple[str, ...] = ("a.b.1",), **fields: Any) -> Run:
     """Leaves the record of a run whose driver works on another machine, and its folder there."""
-    folder = RunFolder.create(tmp_path / "there", CONFIG)
+    folder = create_run(tmp_path / "there", CONFIG)
     with RunWriter(FolderStore(tmp_path / "store"), folder, print) as published:
         published.write_plan(CONFIG, keys)
         published.write_state(state, **fields)  # type: ignore[arg-type]
@@ -52,11 +52,11 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     plan = made.plan
     (cells,) = plan.probes.concepts.values()
     made.artifacts.delete(next(iter(cells.measures.values())))
-    folder, notes, ended = RunFolder.create(bench.root / "there", plan.config), Notes(), list[Outcome]()
+    folder, notes, ended = create_run(bench.root / "there", plan.config), Notes(), list[Outcome]()
     working = threading.Thread(target=lambda: ended.append(job_of(bench, plan).run(folder, notes)))
     working.start()
     records = RunRecords(made.artifacts.store)
-    wait_until(lambda: (found := records.get(folder.id)) and found.state.get("tasks_done") == len(plan.tasks) - 1)
+    wait_until(lambda: (found := records.get(folder.id)) and found.get("tasks_done") == len(plan.tasks) - 1)
     status = json.loads(driver(environment, "status", "--json", "--output", elsewhere).stdout)
     (run,) = status["runs"]
     assert (run["run"], run["state"], run["local"]) == (folder.id, "running", False)
@@ -73,12 +73,12 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     assert job_of(bench, plan).run(folder, Notes()).done
     watched = driver(environment, "watch", "--output", elsewhere)
     assert watched.returncode == 0 and f"report: {folder.path}/report/index.html on " in watched.stderr
-    assert RunRecords(made.artifacts.store).get(folder.id).state["results_digest"]  # type: ignore[union-attr]
+    assert RunRecords(made.artifacts.store).get(folder.id)["results_digest"]  # type: ignore[index]
     read_elsewhere(driver, environment, folder, made, Path(elsewhere))
 
 
 def read_elsewhere(
-    driver: Driver, environment: dict[str, str], folder: RunFolder, made: SteeredArtifacts, elsewhere: Path
+    driver: Driver, environment: dict[str, str], folder: Run, made: SteeredArtifacts, elsewhere: Path
 ) -> None:
     """Report, compare and list a finished run on a machine that has nothing of it but the store."""
     where = ("--output", str(elsewhere))
@@ -87,7 +87,7 @@ def read_elsewhere(
     done = driver(environment, "report", folder.id, *where)
     assert done.returncode == 0 and (elsewhere / folder.id / "report" / "index.html").is_file()
     for name in ("results", "failures", "curves", "details"):
-        there, here = (place.file(f"{name}.parquet") for place in (folder, RunFolder(elsewhere / folder.id)))
+        there, here = (place.file(f"{name}.parquet") for place in (folder, Run(elsewhere / folder.id)))
         assert there.read_bytes() == here.read_bytes()
     listed = json.loads(driver(environment, "ls", "runs", "--json", *where).stdout)
     assert [(run["id"], run["state"], run["local"]) for run in listed] == [(folder.id, "done", True)]
@@ -123,7 +123,7 @@ def test_the_record_of_a_run_holds_no_text(
         if not made.artifacts.exists(key):
             made.artifacts.write(key, {"x": b"1"})
     bench.artifacts = made.artifacts
-    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
+    folder = create_run(tmp_path / "runs", made.plan.scope.config)
     with RunWriter(made.artifacts.store, folder, print) as published:
         published.write_plan(made.plan.scope.config, made.plan.keys)
         published.write_state("running", tasks=1)  # type: ignore[arg-type]
@@ -139,8 +139,8 @@ def test_the_record_of_a_run_holds_no_text(
 def test_a_run_of_here_is_watched_without_a_cluster(
     tmp_path: Path, driver: Driver, environment: dict[str, str]
 ) -> None:
-    folder = RunFolder.create(tmp_path / "runs", CONFIG)
-    folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
+    folder = create_run(tmp_path / "runs", CONFIG)
+    write_state(folder, "done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
     cluster = ("POOLBENCH_STORE", "POOLBENCH_HTTP")
     alone = {name: value for name, value in environment.items() if not name.startswith(cluster)}
     done = driver(alone, "watch", "--output", str(tmp_path / "runs"))
@@ -150,8 +150,8 @@ def test_a_run_of_here_is_watched_without_a_cluster(
 
 
 def test_a_starting_run_is_cancelled_later(tmp_path: Path, cli: Driver) -> None:
-    folder = RunFolder.create(tmp_path / "runs", CONFIG)
-    folder.write_state("starting")  # type: ignore[arg-type]
+    folder = create_run(tmp_path / "runs", CONFIG)
+    write_state(folder, "starting")  # type: ignore[arg-type]
     done = cli("cancel", "--output", str(tmp_path / "runs"))
     assert done.returncode == 1 and "is starting" in done.stderr
 

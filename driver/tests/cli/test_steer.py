@@ -27,7 +27,7 @@ from poolbench.errors import InputError
 from poolbench_driver import Piece
 from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_table
 from poolbench_driver.records.features import FEATURES_SCHEMA
 from poolbench_driver.vectors.card import Application, Strength
 
@@ -337,7 +337,7 @@ def autoencoder(tmp_path, monkeypatch):
     """An autoencoder of block 3 with width 256 in `saes/mine`, its decoder, and a run that measured it on stories."""
     monkeypatch.chdir(tmp_path)
     folder = put_sae(tmp_path / "saes/mine", 5)
-    run = RunFolder.create(tmp_path / "runs", config_of("mine"))
+    run = create_run(tmp_path / "runs", config_of("mine"))
     differences = {"winter": {0: 0.5, 3: -2.0, 7: 0.25}, "trust": {2: 1.0}}
     rows = [
         {"autoencoder": "mine", "subject": subject, "feature": feature, "first": 0.0, "second": -value,
@@ -345,9 +345,9 @@ def autoencoder(tmp_path, monkeypatch):
         for subject, values in differences.items()
         for feature, value in values.items()
     ]  # fmt: skip
-    run.write_table("features", pa.Table.from_pylist(rows, FEATURES_SCHEMA))
+    write_table(run, "features", pa.Table.from_pylist(rows, FEATURES_SCHEMA))
     sae, _ = SparseAutoencoder.from_folder(folder)
-    run.write_table("entrants", pa.Table.from_pylist([{"entrant": "mine", "autoencoder": sae.id}]))
+    write_table(run, "entrants", pa.Table.from_pylist([{"entrant": "mine", "autoencoder": sae.id}]))
     return run, sae.w_dec.astype(np.float64)
 
 

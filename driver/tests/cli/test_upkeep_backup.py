@@ -18,12 +18,12 @@ from poolbench.storage import Artifacts, store_id
 from poolbench.storage.copying import copy_store
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 
 Complete = tuple[SteeredArtifacts, dict[str, Any]]
 
 
-def digest_of(folder: RunFolder) -> str:
+def digest_of(folder: Run) -> str:
     return results_digest(folder.read_table("results"))
 
 
@@ -31,14 +31,14 @@ def continued(bench: Bench, made: SteeredArtifacts, store: Any, place: Path) -> 
     """Run the same command on another store; return the digest of its results, and what was done."""
     bench.artifacts, notes = Artifacts(store), Notes()
     bench.consume()
-    folder = RunFolder.create(place, made.plan.scope.config)
+    folder = create_run(place, made.plan.scope.config)
     assert job_of(bench, made.plan).run(folder, notes).done
     return digest_of(folder), notes
 
 
 def undisturbed(bench: Bench, made: SteeredArtifacts) -> str:
     """Run to the end; every artifact is there already."""
-    folder = RunFolder.create(bench.root / "runs", made.plan.scope.config)
+    folder = create_run(bench.root / "runs", made.plan.scope.config)
     assert job_of(bench, made.plan).run(folder, Notes()).done
     return digest_of(folder)
 

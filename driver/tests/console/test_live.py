@@ -23,10 +23,9 @@ from poolbench.steps.prober import MEASURES, PROBE
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop.progress import Recording, open_display
-from poolbench_driver.records import FirstFigures, Rhythm, RunFolder, RunRecords, RunWriter
+from poolbench_driver.records import FirstFigures, Rhythm, Run, RunRecords, Runs, RunWriter, create_run
 from poolbench_driver.records.progress import MOST, Progress, StageProgress
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -44,7 +43,7 @@ class Cluster:
 
     queue: TaskQueue
     artifacts: Artifacts
-    folder: RunFolder
+    folder: Run
     recording: Recording
     address: str = ""
 
@@ -67,7 +66,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     queue = TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
     for number in (1, 2):
         queue.bury("prober", echo(number).model_dump(mode="json"), f"no luck {number} {MARKUP}")
-    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo"}))
+    folder = create_run(tmp_path / "runs", load_run_config(None, {"preset": "demo"}))
     with RunWriter(artifacts.store, folder, lambda note: None, Rhythm(tick_s=0.05)) as writer:
         figures = FirstFigures(artifacts, ["d1.auroc"])
         writer.follow(figures)
@@ -77,7 +76,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         recording.failed("t9", "scorer.score", "it broke")
         recording.tick({task.task_id: task for task in PROBES})
         made = Cluster(queue, artifacts, folder, recording)
-        source = RunSource(tmp_path / "copies", RunRecords(artifacts.store))
+        source = Runs(tmp_path / "copies", RunRecords(artifacts.store))
         (tmp_path / "copies").mkdir()
         with serving(Console(source, Services(ClusterSettings.load(http_only=True))).application()) as address:
             made.address = address

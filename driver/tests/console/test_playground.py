@@ -27,7 +27,7 @@ from poolbench.storage.directions import NamedDirection
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
 from poolbench_driver.console.playground import latest, piece_of, vectors_of_file
-from poolbench_driver.console.source import RunSource
+from poolbench_driver.records import Runs
 from poolbench_driver.vectors.card import Application, Strength, Vector
 from poolbench_driver.vectors.exporting import FORMATS
 
@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name, value in cluster_environment(address, folder).items():
             patch.setenv(name, value)
         services = Services(ClusterSettings.load())
-        with serving(Console(RunSource(folder), services).application()) as console:
+        with serving(Console(Runs(folder), services).application()) as console:
             yield console
 
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_asked_is_refused(site: str, request_body: dict[str, Any]
 
 
 def test_without_a_cluster_there_is_no_playground(tmp_path: Path) -> None:
-    with serving(Console(RunSource(tmp_path)).application()) as address:
+    with serving(Console(Runs(tmp_path)).application()) as address:
         assert httpx.get(f"{address}/playground").status_code == 404
         assert "playground" not in httpx.get(address).text
 

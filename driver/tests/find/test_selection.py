@@ -16,7 +16,7 @@ from poolbench.statistics.response import ResponseGrid, split_openings
 from poolbench_driver.find.search import Search, find, grid_of, screen
 from poolbench_driver.find.selection import Candidate, select
 from poolbench_driver.find.settings import FindSettings
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_table
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 
 STRENGTHS = np.array([0.0, 0.1, 0.2, 0.4])
@@ -156,10 +156,10 @@ def test_a_sensitive_concept_is_refused_before_any_work(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", ["scorer_invalid", "not_fluent", "no_coverage"])
 def test_a_candidate_without_a_gain_cannot_be_chosen_and_says_why(tmp_path: Path, status: str) -> None:
     """A scorer that failed its gate gives scores all the same; they must not choose a vector."""
-    folder = RunFolder.create(tmp_path, FindSettings(concept="contrast").steering(1, ["S0"]))
+    folder = create_run(tmp_path, FindSettings(concept="contrast").steering(1, ["S0"]))
     row = dict.fromkeys(RESULT_SCHEMA.names) | {"metric": "d2.best_gain", "concept": "contrast", "strategy": "S0"}
     row |= {"status": status, "reason": "the gate failed", "higher_is_better": True}
-    folder.write_table("results", pa.Table.from_pylist([row], RESULT_SCHEMA))
+    write_table(folder, "results", pa.Table.from_pylist([row], RESULT_SCHEMA))
     with pytest.raises(CellError, match="the gate failed") as caught:
         grid_of(folder, "contrast", candidate(0))
     assert caught.value.status == status

@@ -26,7 +26,7 @@ from poolbench.storage.damage import objects_set_aside, set_object_aside
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import FoundDamageError, OutdatedPlanError
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_table
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
 
@@ -318,8 +318,8 @@ def test_the_same_command_repairs_and_gives_the_same_digest(
     unread = next(key for key in made.plan.local if key.startswith("corpus.prompts."))  # rows need no openings
     flip_table(made.artifacts, unread)
     bench.consume()
-    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
-    folder.write_table("results", pa.table({"x": [1]}))
+    folder = create_run(tmp_path / "runs", made.plan.scope.config)
+    write_table(folder, "results", pa.table({"x": [1]}))
     for name in ("results.parquet", "state.json", "manifest.json"):
         folder.file(name).write_bytes(b"garbage \xff")
     notes = Notes()

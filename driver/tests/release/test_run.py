@@ -13,7 +13,7 @@ from driver.tests.releases import content_of
 from driver.tests.run_folders import assembled
 
 from poolbench.errors import IntegrityError, NotFoundError
-from poolbench_driver.records import RunFolder, RunRecords
+from poolbench_driver.records import Run, RunRecords, Runs, create_run, write_manifest, write_table
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.release.run import export_run
 from poolbench_driver.report import write_report
@@ -26,30 +26,30 @@ def measured(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def finished(measured: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def finished(measured: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The folder of a run as its driver leaves it."""
     folder = assembled(measured, tmp_path_factory.mktemp("runs"))
     write_report(folder)
-    folder.write_manifest(config_hash=measured.plan.scope.config.config_hash())
+    write_manifest(folder, config_hash=measured.plan.scope.config.config_hash())
     return folder
 
 
 @pytest.fixture
-def folder(finished: RunFolder, tmp_path: Path) -> RunFolder:
+def folder(finished: Run, tmp_path: Path) -> Run:
     """A copy of that folder."""
     shutil.copytree(finished.path.parent, tmp_path / "runs", symlinks=True)
-    return RunFolder(tmp_path / "runs" / finished.id)
+    return Run(tmp_path / "runs" / finished.id)
 
 
-def released(measured: Any, folder: RunFolder, output: Path, **how: Any) -> dict[str, Any]:
+def released(measured: Any, folder: Run, output: Path, **how: Any) -> dict[str, Any]:
     where = {"licence": "cc-by-4.0", "command": f"poolbench-driver export run {folder.id}"}
     return export_run(folder, measured.artifacts, measured.plan.keys, output, **where, **how)
 
 
-def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
+def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, folder: Run, tmp_path: Path) -> None:
     manifest = released(measured, folder, tmp_path / "out")
-    copy = RunFolder.find(tmp_path / "out", folder.id)
-    assert copy.config() == folder.config()
+    copy = Runs(tmp_path / "out").find(folder.id)
+    assert copy.config == folder.config
     for file in folder.path.glob("*.parquet"):
         assert pq.read_table(copy.file(file.name)).equals(pq.read_table(file)), file.name
     for name in ("report/index.html", "report/view.json", "manifest.json"):
@@ -65,10 +65,10 @@ def test_a_run_is_exported_whole_and_reads_as_a_run(measured: Any, folder: RunFo
     assert sorted(lines) == sorted(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in files.items())
 
 
-def test_no_text_leaves_with_a_run(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
+def test_no_text_leaves_with_a_run(measured: Any, folder: Run, tmp_path: Path) -> None:
     """Steered texts, and the tables of scores of the services, hold a mark; passages are looked for themselves."""
-    folder.write_table("evidence", pa.table({"text": [measured.SECRET]}))
-    folder.write_manifest()
+    write_table(folder, "evidence", pa.table({"text": [measured.SECRET]}))
+    write_manifest(folder)
     released(measured, folder, tmp_path / "out")
     passages = measured.plan.vectors.concepts["toxicity"].passages.values()
     texts = [text for key in passages for text in measured.plan.local[key].build()["text"].to_pylist()]
@@ -80,16 +80,16 @@ def test_no_text_leaves_with_a_run(measured: Any, folder: RunFolder, tmp_path: P
         assert not any(text in shown or repr(text)[1:-1] in shown for text in texts), name
 
 
-def test_a_run_that_has_not_ended_or_has_changed_is_refused(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
+def test_a_run_that_has_not_ended_or_has_changed_is_refused(measured: Any, folder: Run, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="has not ended"):
-        released(measured, RunFolder.create(tmp_path / "others", measured.plan.scope.config), tmp_path / "out")
-    folder.write_table("curves", folder.read_table("curves").slice(1))
+        released(measured, create_run(tmp_path / "others", measured.plan.scope.config), tmp_path / "out")
+    write_table(folder, "curves", folder.read_table("curves").slice(1))
     with pytest.raises(IntegrityError, match=r"curves\.parquet is not as its manifest says"):
         released(measured, folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupted_export_leaves_nothing(measured: Any, folder: RunFolder, tmp_path: Path) -> None:
+def test_an_interrupted_export_leaves_nothing(measured: Any, folder: Run, tmp_path: Path) -> None:
     def interrupt(parts: int) -> None:
         raise KeyboardInterrupt
 
@@ -99,7 +99,7 @@ def test_an_interrupted_export_leaves_nothing(measured: Any, folder: RunFolder, 
 
 
 def test_the_command_exports_a_run_from_its_record(
-    measured: Any, folder: RunFolder, tmp_path: Path, driver: Any, environment: dict[str, str]
+    measured: Any, folder: Run, tmp_path: Path, driver: Any, environment: dict[str, str]
 ) -> None:
     measured.artifacts.store.put(f"runs/{folder.id}/keys.json.gz", encode_keys(measured.plan.keys))
     assert RunRecords(measured.artifacts.store).keys(folder.id) == measured.plan.keys

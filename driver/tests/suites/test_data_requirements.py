@@ -31,7 +31,7 @@ from poolbench_driver.config import read_assignments
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import page_of
 from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name
@@ -381,7 +381,7 @@ def drawn(seed: int, sizes: tuple[int, ...], rates: tuple[float, float]) -> tupl
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return the folder of a run: one comparison that is decided, one that is not, and one that collapsed."""
     made = planned(
         "--sets", "planted-role", "--sizes", "60,120,240", "--seeds", "0,1,2", "--with", "hidden=20",
@@ -398,10 +398,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return assembled(SimpleNamespace(plan=made, artifacts=artifacts), tmp_path / "runs")
 
 
-def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunFolder) -> None:
-    rows = {(row["entrant"], row["metric"]): row for row in folder.finished().tables["results"].to_pylist()}
+def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: Run) -> None:
+    rows = {(row["entrant"], row["metric"]): row for row in folder.tables["results"].to_pylist()}
     noisy = {metric: row for (entrant, metric), row in rows.items() if entrant == "noise 1"}
-    lines = [row for row in folder.finished().tables["sizes"].to_pylist() if row["entrant"] == "noise 1"]
+    lines = [row for row in folder.tables["sizes"].to_pylist() if row["entrant"] == "noise 1"]
     assert [line["size"] for line in lines] == [60, 120, 240]
     largest = lines[-1]
     assert noisy["data.difference"]["value"] == pytest.approx(largest["difference"]) and largest["difference"] < -0.4
@@ -415,7 +415,7 @@ def test_rows_are_the_figures_of_the_largest_size_and_what_it_needs(folder: RunF
     bound = required_training_size(largest["difference"], 8)
     published = required_training_size(largest["difference"], 8, "published")
     assert noisy["data.bound"]["value"] == bound and noisy["data.bound_published"]["value"] == published
-    details = {row["cell_id"]: json.loads(row["details"]) for row in folder.finished().tables["details"].to_pylist()}
+    details = {row["cell_id"]: json.loads(row["details"]) for row in folder.tables["details"].to_pylist()}
     parts = details[noisy["data.recommended"]["cell_id"]]
     assert sum(parts.values()) == recommended and parts["num_train"] == pytest.approx(4 * parts["num_test"], abs=3)
     assert noisy["data.margin"]["value"] == pytest.approx(bound / parts["num_train"])  # type: ignore[operator]
@@ -440,9 +440,7 @@ def test_every_figure_of_several_sets_is_a_cell_of_its_own(tmp_path: Path) -> No
     assert len(figures) == 2 * 2 * 9 == len({row["cell_id"] for row in figures})
 
 
-def test_the_page_says_how_many_examples_and_what_is_wrong(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_says_how_many_examples_and_what_is_wrong(folder: Run, capsys: pytest.CaptureFixture[str]) -> None:
     made = page_of(folder)
     html, markdown = rendered(made)
     assert "1 of 3 comparisons with a power of 0.8 or more" in made.answer.text
@@ -485,6 +483,6 @@ def test_a_failed_pilot_is_a_null_with_its_reason(tmp_path: Path) -> None:
     assert {row["status"] for row in tables["sizes"].to_pylist()} == {"failed"}
 
 
-def test_a_run_is_submitted_and_verified(folder: RunFolder, tmp_path: Path) -> None:
+def test_a_run_is_submitted_and_verified(folder: Run, tmp_path: Path) -> None:
     verdict, _ = submitted(folder, tmp_path)
     require_without_scores(verdict)

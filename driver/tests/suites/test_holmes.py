@@ -33,7 +33,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run, write_table
 from poolbench_driver.report import page_of
 from poolbench_driver.series import Board, prepare_all, prepare_dry
 from poolbench_driver.stages import probing_sets
@@ -388,7 +388,7 @@ def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_
     scope = _scope(**settings, bag_of_words=50)
     other = replace(scope, model=ModelInfo(replace(MODEL.ref, id="second"), 6, 256))
     runs = [finished(plan(each), tmp_path / each.model.ref.id) for each in (scope, other)]
-    view = view_over([run.finished() for run in runs])
+    view = view_over(runs)
     names = [entrant.name for entrant in view.entrants]
     assert names.count("vectors bag_of_words 50") == 1 and len(names) == len(set(names)) == 2 * 8 + 1
     table = runs[1].read_table("results")
@@ -396,9 +396,9 @@ def test_entrants_without_a_model_stand_once_on_the_board_of_several_models(tmp_
         {**row, "value": 0.1} if row["entrant"].startswith("vectors") and row["value"] is not None else row
         for row in table.to_pylist()
     ]
-    runs[1].write_table("results", pa.Table.from_pylist(rows, table.schema))
+    write_table(runs[1], "results", pa.Table.from_pylist(rows, table.schema))
     with pytest.raises(ConfigError, match="vectors bag_of_words 50 has different scores in two runs: name"):
-        view_over([run.finished() for run in runs])
+        view_over(runs)
 
 
 def test_the_size_of_a_bag_of_words_moves_its_keys() -> None:
@@ -468,12 +468,12 @@ def _predictions(plan: HolmesPlan, at: Probed) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return the folder of a run with two strategies at two layers, a control, and the published protocol."""
     return finished(planned(**SETTINGS), tmp_path_factory.mktemp("holmes"))
 
 
-def finished(plan: HolmesPlan, tmp_path: Path) -> RunFolder:
+def finished(plan: HolmesPlan, tmp_path: Path) -> Run:
     """Return the folder of a run whose figures are made up by `_skill`."""
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     for found, seeds in ((plan.probes, 1), (plan.published, 5)):
@@ -499,7 +499,7 @@ def test_published_probes_are_planned_beside_ours_by_the_recipe() -> None:
     }
 
 
-def test_published_rows_are_in_a_table_of_their_own(folder: RunFolder) -> None:
+def test_published_rows_are_in_a_table_of_their_own(folder: Run) -> None:
     published, results = (folder.read_table(name).to_pylist() for name in ("published", "results"))
     assert {row["protocol"] for row in published} == {"published"}
     assert {row["protocol"] for row in results} == {"corrected"}
@@ -510,7 +510,7 @@ def test_published_rows_are_in_a_table_of_their_own(folder: RunFolder) -> None:
     assert rates["holmes.winning_rate.row", "demo/random_weights A1_mean final"] == 0.0
 
 
-def test_the_leader_is_tested_against_every_other_entrant(folder: RunFolder) -> None:
+def test_the_leader_is_tested_against_every_other_entrant(folder: Run) -> None:
     rows = folder.read_table("comparisons").to_pylist()
     assert {row["entrant"] for row in rows} == {"demo A1_mean final"} and len(rows) == 7 * 3
     view = view_of(folder.tables)
@@ -537,7 +537,7 @@ def test_comparisons_by_hand() -> None:
     assert (second["p"], second["p_holm"]) == (1.0, 1.0)
 
 
-def test_one_set_is_opened_with_right_and_wrong_instances(folder: RunFolder) -> None:
+def test_one_set_is_opened_with_right_and_wrong_instances(folder: Run) -> None:
     rows = folder.read_table("examples").to_pylist()
     assert {row["set"] for row in rows} < {"planted-pos", "planted-role"}
     assert 0 < sum(row["right"] for row in rows) <= 3 and 0 < sum(not row["right"] for row in rows) <= 3
@@ -568,7 +568,7 @@ def test_a_score_opens_its_instances_wrong_ones_first(tmp_path: Path) -> None:
     assert {path.partition("/")[0] for path in opened(folder)} == {"cells", "entrants"}
 
 
-def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) -> None:
+def test_the_page_says_what_carries_what_and_what_is_wrong(folder: Run) -> None:
     page = page_of(folder)
     html, markdown = rendered(page)
     assert page.answer.text.startswith("demo A1_mean final leads: it wins ") and "<em>demo A1_mean final</em>" in html
@@ -584,7 +584,7 @@ def test_the_page_says_what_carries_what_and_what_is_wrong(folder: RunFolder) ->
 
 
 def test_the_power_of_items_is_of_the_stated_difference_at_the_discordance_of_plan_data(
-    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+    folder: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The differences of the first two are .15, .15 and 0: .02 is an effect of .231, for which 7.85 / .231^2 is 147."""
     page = page_of(folder)
@@ -592,7 +592,7 @@ def test_the_power_of_items_is_of_the_stated_difference_at_the_discordance_of_pl
         "3 probing sets are too few to find a difference of 0.02 in holmes.score between the first two (demo A1_mean "
         "final and demo P1_last_token embedding; a paired t-test has a power of .04): 150 would be enough."
     )
-    pairs = neighbours(SUITES.get("holmes"), [folder.finished()])
+    pairs = neighbours(SUITES.get("holmes"), [folder])
     assert len(pairs) == 7 and pairs[0].difference == pytest.approx(0.1)
     plan_data(
         [folder.id], output=folder.path.parent, compare=pairs[0].entrant, with_entrant=pairs[0].next, as_json=True
@@ -608,8 +608,8 @@ def test_the_power_of_items_is_of_the_stated_difference_at_the_discordance_of_pl
         assert item.difference == pytest.approx(-row["difference"])  # here the first minus the second
 
 
-def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder, tmp_path: Path) -> None:
-    folder = RunFolder(Path(shutil.copytree(folder.path, tmp_path / folder.id)))
+def test_a_run_of_an_earlier_version_is_still_shown(folder: Run, tmp_path: Path) -> None:
+    folder = Run(Path(shutil.copytree(folder.path, tmp_path / folder.id)))
     for name in ("comparisons", "examples", "seeds", "published"):
         folder.file(f"{name}.parquet").unlink()
     page = page_of(folder)
@@ -617,40 +617,40 @@ def test_a_run_of_an_earlier_version_is_still_shown(folder: RunFolder, tmp_path:
     rendered(page)
 
 
-def test_several_runs_share_one_board(folder: RunFolder, tmp_path: Path) -> None:
+def test_several_runs_share_one_board(folder: Run, tmp_path: Path) -> None:
     """Of one run it is the run's own; of two, the entrants of both are compared on all sets."""
-    alone, own = view_over([folder.finished()]), view_of(folder.tables)
+    alone, own = view_over([folder]), view_of(folder.tables)
     for kind in ("", *own.types):
         assert {each.name: each.value(kind) for each in alone.entrants} == {
             each.name: each.value(kind) for each in own.entrants
         }
-    other = RunFolder.create(tmp_path / "others", folder.config())
+    other = create_run(tmp_path / "others", folder.config)
 
     def copy_renamed(name: str, **columns: Any) -> None:
         """Write a table of the other model's run: the same rows, whose entrants are those of that model."""
         table = folder.read_table(name)
         rows = [row for row in table.to_pylist() if name != "results" or row["metric"] == "holmes.score"]
         rows = [{**row, "entrant": row["entrant"].replace("demo", "second", 1), **columns} for row in rows]
-        other.write_table(name, pa.Table.from_pylist(rows, table.schema))
+        write_table(other, name, pa.Table.from_pylist(rows, table.schema))
 
     for name in ("sets", "notes"):
-        other.write_table(name, folder.read_table(name))
+        write_table(other, name, folder.read_table(name))
     copy_renamed("results", model="second", value=0.1)
     copy_renamed("entrants")
-    both = view_over([folder.finished(), other.finished()])
+    both = view_over([folder, other])
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
-    board = joined([folder.finished(), other.finished()]).board
+    board = joined([folder, other]).board
     assert "second A1_mean final" in [texts[0] for texts in texts_of(board)]
     copy_renamed("predictions")
-    tested = view_over([folder.finished(), other.finished()])  # on the test instances that both models have
+    tested = view_over([folder, other])  # on the test instances that both models have
     found = {each.name: tested.tested(each) for each in tested.entrants}
     assert found["second A1_mean final"] == "0 : 0" and found["second P1_last_token embedding"] == "2 : 0"
 
 
 @pytest.mark.parametrize("lost", [("planted-random",), ("planted-random", "planted-role")])
-def test_entrants_that_lack_sets_are_not_said_to_lead(folder: RunFolder, tmp_path: Path, lost: tuple[str, ...]) -> None:
+def test_entrants_that_lack_sets_are_not_said_to_lead(folder: Run, tmp_path: Path, lost: tuple[str, ...]) -> None:
     """The leader loses one or two of its three scores: it stands last though it wins on the others."""
     rows = folder.read_table("results").to_pylist()
     leader = "demo A1_mean final"
@@ -658,11 +658,11 @@ def test_entrants_that_lack_sets_are_not_said_to_lead(folder: RunFolder, tmp_pat
         if row["metric"] == "holmes.score" and row["entrant"] == leader and row["task"] in lost:
             row |= {"value": None, "status": "no_coverage"}
             row["reason"] = f"applied to {len(row['task'])} % of the passages"
-    other = RunFolder.create(tmp_path / "few", folder.config())
-    other.write_table("results", pa.Table.from_pylist(rows, folder.read_table("results").schema))
+    other = create_run(tmp_path / "few", folder.config)
+    write_table(other, "results", pa.Table.from_pylist(rows, folder.read_table("results").schema))
     for name in ("sets", "notes", "entrants"):
-        other.write_table(name, folder.read_table(name))
-    view = view_over([other.finished()])
+        write_table(other, name, folder.read_table(name))
+    view = view_over([other])
     assert view.entrants[-1].name == leader and view.entrants[-1].value() == 1.0
     assert view.carried()["all sets"]["final"][0] == ("P1_last_token",)
     assert f"scores on fewer sets than others, and so not said to lead: {leader}" in view.problems
@@ -670,7 +670,7 @@ def test_entrants_that_lack_sets_are_not_said_to_lead(folder: RunFolder, tmp_pat
     assert nulls.startswith("1 score is null" if len(lost) == 1 else "2 scores are null")
 
 
-def test_a_run_is_submitted_without_its_examples_and_verified(folder: RunFolder, tmp_path: Path) -> None:
+def test_a_run_is_submitted_without_its_examples_and_verified(folder: Run, tmp_path: Path) -> None:
     verdict, tables = submitted(folder, tmp_path)
     require_without_scores(verdict)
     assert "predictions" in tables and "examples" not in tables and folder.file("examples.parquet").is_file()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of
-from driver.tests.run_folders import written
+from driver.tests.run_folders import MadeRun, written
 from driver.tests.submitted import require_without_scores, submitted
 
 from poolbench.config import asset_path, resolve_model
@@ -33,10 +33,9 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Answer, Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
@@ -301,14 +300,14 @@ def test_a_line_goes_through_the_means_of_each_number_of_the_second_axis() -> No
 
 
 @pytest.fixture
-def finished_run(tmp_path: Path) -> Callable[..., RunFolder]:
+def finished_run(tmp_path: Path) -> Callable[..., Run]:
     """Return the folder of a finished run of some fine-tunes, with rows of a concept beside those of words."""
 
-    def make(seed: int, after: tuple[str, ...]) -> RunFolder:
+    def make(seed: int, after: tuple[str, ...]) -> Run:
         made = _plan(num_random=0, after=after, null=(), seed=seed)
         artifacts = Artifacts(open_store(str(tmp_path / "store")))
         failures = _fill(made, artifacts, {name: (0.1 * place, 2.0) for place, name in enumerate(after)}, LIKED)
-        folder = RunFolder.create(tmp_path / "runs", made.config)
+        folder = create_run(tmp_path / "runs", made.config)
         run_tables = assemble_run(made, artifacts, failures, folder.id)
         rows = run_tables["results"].to_pylist()
         apart = [{**row, "concept": "hedging", "value": 9.0} for row in rows if row["metric"] == "shift.variance"]
@@ -318,7 +317,7 @@ def finished_run(tmp_path: Path) -> Callable[..., RunFolder]:
 
 
 def test_the_board_of_one_run_and_of_several_ranks_words_and_no_concept(
-    finished_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
+    finished_run: Callable[..., Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows along a concept keep it, and are not on the board."""
     folder, other = finished_run(0, ("bed-low-0", "bed-high-0")), finished_run(1, ("bed-low-1", "bed-high-1"))
@@ -369,7 +368,7 @@ def test_the_change_of_variance_is_a_mean_over_words_which_tell_fine_tunes_apart
         for layer, value in zip((2, 6), values, strict=True)
     ]
     tables = {"results": result_table(rows), "words": pa.Table.from_pylist(words)}
-    (pair,) = neighbours(SUITES.get("humanoid"), [FinishedRun("run", HumanoidConfig(suite="humanoid"), tables)])
+    (pair,) = neighbours(SUITES.get("humanoid"), [MadeRun("run", HumanoidConfig(suite="humanoid"), tables)])
     assert (pair.block, pair.n, pair.items) == ("word", 12, ())
     first, second = (changes["ab".index(name)].mean() for name in (pair.entrant, pair.next))
     assert pair.difference == pytest.approx(first - second) and first > second
@@ -492,6 +491,6 @@ def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     assert view.best is not None and view.best.layer == 6
 
 
-def test_a_run_is_submitted_and_verified(finished_run: Callable[..., RunFolder], tmp_path: Path) -> None:
+def test_a_run_is_submitted_and_verified(finished_run: Callable[..., Run], tmp_path: Path) -> None:
     verdict, _ = submitted(finished_run(0, ("bed-high-0",)), tmp_path / "submitted")
     require_without_scores(verdict)

@@ -29,7 +29,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.cli.help import Group
 from poolbench_driver.cli.run import RunCommand
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.vectors.card import Vector
 
 DRIVER = ".venv/bin/poolbench-driver"
@@ -362,7 +362,7 @@ def _check_vector(folder: Path, environment: dict[str, str]) -> None:
     assert vector.card.concept == "concession" and figures["find.gain"].n == 10 and gain is not None
     assert naive is not None and figures["find.optimism"].value == pytest.approx(naive - gain)
     assert figures["damage.strength_at_1_percent"].n and figures["necessity.drop"].n
-    source = RunFolder(folder / "runs" / str(vector.card.source.run))
+    source = Run(folder / "runs" / str(vector.card.source.run))
     (steered,) = source.rows("results", cell_id=vector.card.source.cell)
     assert steered["strategy"].startswith(str(vector.card.strategy)) and (steered["layer"],) == vector.card.layers
     (command,) = [command for command in commands_of("docs/own-vector.md") if "find concession" in command]

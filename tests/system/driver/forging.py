@@ -21,7 +21,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run, write_manifest, write_table
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.rerun import Rerun
 from poolbench_driver.sharing.signatures import sign
@@ -101,7 +101,7 @@ class Made(NamedTuple):
 
     bench: Bench
     plan: PoolBenchPlan
-    folder: RunFolder
+    folder: Run
     bundle: Path
     key: Path
     signers: Path
@@ -119,7 +119,7 @@ def make(root: Path) -> Made:
             artifacts.write_table(key, pa.table({"unread": [1]}))
     bench = Bench(root)
     bench.artifacts = artifacts
-    folder = RunFolder.create(root / "runs", plan.config)
+    folder = create_run(root / "runs", plan.config)
     assert job_of(bench, plan).run(folder, bench.notes).digest and not bench.notes.finished
     key, signers = root / "key", root / "signers"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", key], check=True)
@@ -136,7 +136,7 @@ def rerun_of(made: Made, count: int = 99, draw: int = 0) -> Rerun:
     return Rerun(count, draw, lambda: session, Notes, FAST)
 
 
-Edit = Callable[[RunFolder, Path], object]
+Edit = Callable[[Run, Path], object]
 
 
 def forged(made: Made, place: Path, edit: Edit, *, consistent: bool = True, key: Path | None = None) -> Path:
@@ -153,11 +153,11 @@ def unpacked(made: Made, place: Path, edit: Edit, *, consistent: bool = True) ->
     root = place / "forged"
     with zipfile.ZipFile(made.bundle) as archive:
         archive.extractall(root)
-    folder = RunFolder(root / made.folder.id)
+    folder = Run(root / made.folder.id)
     edit(folder, root)
     if consistent:
         facts = {"config_hash": made.plan.config.config_hash()}
-        folder.write_manifest(**facts, results_digest=results_digest(folder.read_table("results")))
+        write_manifest(folder, **facts, results_digest=results_digest(folder.read_table("results")))
         (root / f"{CHECKSUMS}.sig").unlink()
         write_checksums(root, {name: sha256_of(root / name) for name in files_below(root) if name != CHECKSUMS})
     return root
@@ -169,19 +169,19 @@ def contents_of(bundle: Path) -> dict[str, bytes]:
 
 
 def in_results(change: Callable[[list[dict[str, Any]]], object]) -> Edit:
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         rows = folder.read_table("results").to_pylist()
         rows = change(rows) or rows
-        folder.write_table("results", result_table(rows))  # type: ignore[arg-type]
+        write_table(folder, "results", result_table(rows))  # type: ignore[arg-type]
 
     return edit
 
 
 def in_table(name: str, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Edit:
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         table = folder.read_table(name)
         rows = [row for row in map(change, table.to_pylist()) if row is not None]
-        folder.write_table(name, pa.Table.from_pylist(rows, table.schema))
+        write_table(folder, name, pa.Table.from_pylist(rows, table.schema))
 
     return edit
 
@@ -190,14 +190,14 @@ def first(rows: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
     return next(row for row in rows if all(row[name] == value for name, value in fields.items()))
 
 
-def follow(folder: RunFolder, *, with_steering: bool = True) -> None:
+def follow(folder: Run, *, with_steering: bool = True) -> None:
     """Write each figure again that scores give, with ranks and boards, so that nothing contradicts the scores.
 
     Args:
         with_steering: False if scores of texts are as they were.
     """
     rows: list[dict[str, Any]] = folder.read_table("results").to_pylist()
-    config: Any = folder.config()
+    config: Any = folder.config
     scored: Any = {}
     for row in folder.read_table("passage_scores").to_pylist():
         cell = scored.setdefault((row["concept"], row["split"], row["strategy"], row["layer"]), ({}, []))
@@ -216,11 +216,11 @@ def follow(folder: RunFolder, *, with_steering: bool = True) -> None:
     rows = [row for row in rows if row["metric"] != "rank.mean"]
     ranks, boards, pairs = rank_rows(rows, SUITES.get("poolbench").board)
     for name, part in (("boards", boards), ("pairwise", pairs)):
-        folder.write_table(name, pa.Table.from_pylist(part, folder.read_table(name).schema))
+        write_table(folder, name, pa.Table.from_pylist(part, folder.read_table(name).schema))
     stored = [row for row in folder.read_table("results").to_pylist() if row["metric"] == "rank.mean"]
     by_entrant = {(row["strategy"], row["params"]): row for row in stored}
     rows += [{**by_entrant[row["strategy"], row["params"]], **row} for row in ranks]
-    folder.write_table("results", result_table(rows))
+    write_table(folder, "results", result_table(rows))
 
 
 def write_again(rows: list[dict[str, Any]], again: Any) -> None:

@@ -18,7 +18,7 @@ from poolbench_corpora.audit import audit
 from poolbench_corpora.audit.training import Training
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.report import leaderboard_markdown, write_report
 
 METRIC = "d1.excess_over_confound"
@@ -110,8 +110,8 @@ def test_the_other_rows_do_not_depend_on_the_audit(made: Any, monkeypatch: pytes
     assert any(row["metric"] == "rank.mean" for row in before)
 
 
-def folder_of(tables: dict[str, pa.Table], path: Path) -> RunFolder:
-    folder = RunFolder(path)
+def folder_of(tables: dict[str, pa.Table], path: Path) -> Run:
+    folder = Run(path)
     path.mkdir()
     folder.file("config.resolved.yaml").write_text("seed: 0\n")
     return written(folder, tables)

@@ -45,10 +45,9 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import tokens_of
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs, create_run, write_model
 from poolbench_driver.report import page_of, write_report
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
@@ -88,10 +87,10 @@ def recovered_of(task: Any) -> dict[str, pa.Table]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., RunFolder]:
+def run(tmp_path: Path) -> Callable[..., Run]:
     """Return the folder of a run whose features are made by hand, and whose contrasts the prober computes."""
 
-    def make(made: CeBenchPlan, without: str = "") -> RunFolder:
+    def make(made: CeBenchPlan, without: str = "") -> Run:
         artifacts, service = Artifacts(open_store(str(tmp_path / "store"))), create()
         for key, step in made.local.items():
             built = step.build()
@@ -106,19 +105,19 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
                     artifacts.write_table(task.outputs[role], table)
             else:
                 service.handlers[task.kind](task, TaskIO(task, artifacts))
-        folder = RunFolder.create(tmp_path / "runs", made.config)
-        folder.write_model(MODEL)
+        folder = create_run(tmp_path / "runs", made.config)
+        write_model(folder, MODEL)
         return written(folder, assemble(made, artifacts, failures, folder.id))
 
     return make
 
 
-def figures(folder: RunFolder, table: str = "results") -> dict[tuple[str, str], Any]:
+def figures(folder: Run, table: str = "results") -> dict[tuple[str, str], Any]:
     return {(row["entrant"], row["metric"]): row for row in folder.read_table(table).to_pylist()}
 
 
 def test_rows_have_the_scores_of_every_entrant_and_two_of_size(
-    run: Callable[..., RunFolder], saes: Path, stories: str
+    run: Callable[..., Run], saes: Path, stories: str
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories, protocol="published"))
     found = figures(folder)
@@ -149,7 +148,7 @@ def test_rows_have_the_scores_of_every_entrant_and_two_of_size(
 
 
 def test_features_are_listed_by_subject_and_subjects_by_feature(
-    run: Callable[..., RunFolder],
+    run: Callable[..., Run],
     saes: Path,
     stories: str,
     driver: Callable[..., CompletedProcess[str]],
@@ -188,9 +187,7 @@ def test_features_are_listed_by_subject_and_subjects_by_feature(
     assert "calm (high, z " in str(table)
 
 
-def test_the_page_names_the_best_its_limits_and_a_subject(
-    run: Callable[..., RunFolder], saes: Path, stories: str
-) -> None:
+def test_the_page_names_the_best_its_limits_and_a_subject(run: Callable[..., Run], saes: Path, stories: str) -> None:
     folder = run(plan_of(saes / "one", saes / "two", stories=stories, protocol="published"))
     page = page_of(folder)
     html, markdown = rendered(page)
@@ -220,7 +217,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 def test_stories_open_with_their_strongest_features_on_the_tokens(
-    run: Callable[..., RunFolder], saes: Path, stories: str, cluster: Services
+    run: Callable[..., Run], saes: Path, stories: str, cluster: Services
 ) -> None:
     """Activations are those of Transformers and NumPy; without a cluster nothing opens."""
     folder = run(plan_of(saes / "one", stories=stories))
@@ -229,7 +226,7 @@ def test_stories_open_with_their_strongest_features_on_the_tokens(
     path = f"tokens/{row['cell_id']}/{subject['subject']}"
     cell = f"/api/runs/{folder.id}/cells/{row['cell_id']}"
     views = [
-        TestClient(Console(RunSource(folder.path.parent), services).application(), base_url="http://127.0.0.1")
+        TestClient(Console(Runs(folder.path.parent), services).application(), base_url="http://127.0.0.1")
         for services in (None, cluster)
     ]
     assert [f'"opens":"{path}"' in view.get(cell).text.replace(": ", ":") for view in views] == [False, True]
@@ -267,7 +264,7 @@ def activations_by_hand(folder: Path, text: str) -> np.ndarray:
 
 
 def test_only_autoencoders_open_stories_and_sensitive_subjects_none(
-    run: Callable[..., RunFolder], saes: Path, tmp_path: Path
+    run: Callable[..., Run], saes: Path, tmp_path: Path
 ) -> None:
     rows = [pair(subject, row) for subject in ("toxicity", "calm") for row in range(4)]
     folder = run(plan_of(saes / "one", stories=put_stories(tmp_path / "own.jsonl", rows), evidence=5))
@@ -284,7 +281,7 @@ def test_only_autoencoders_open_stories_and_sensitive_subjects_none(
 
 
 def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of(
-    run: Callable[..., RunFolder], saes: Path, stories: str, capsys: pytest.CaptureFixture[str]
+    run: Callable[..., Run], saes: Path, stories: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories))
     units = SUITES.get("ce-bench").load().units(folder.tables)
@@ -299,7 +296,7 @@ def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of
     assert (first["block"], first["n"], first["items"], second["next"]) == ("subject", 3, [], "coordinates 3")
 
 
-def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:
+def test_texts_and_names_are_escaped(run: Callable[..., Run], saes: Path, tmp_path: Path) -> None:
     rows = [
         {**pair(f"<u>{subject}", row), "story1": f"{row} <b>&amp; <subject><i><u>{subject}</i></subject> $x_1$"}
         for subject in SUBJECTS
@@ -314,7 +311,7 @@ def test_texts_and_names_are_escaped(run: Callable[..., RunFolder], saes: Path, 
     assert "<mark>&lt;i&gt;&lt;u&gt;" in page
 
 
-def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], saes: Path, tmp_path: Path) -> None:
+def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., Run], saes: Path, tmp_path: Path) -> None:
     file = put_stories(tmp_path / "own.jsonl", [pair("calm", row) for row in range(3)])
     made = plan_of(saes / "one", stories=file)
     assert any("only the subject 'calm'" in note for note in made.facts.notes)
@@ -338,7 +335,7 @@ def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., RunFolder], 
     ],
 )
 def test_a_failed_task_is_a_row_with_its_reason_and_the_others_stay(
-    run: Callable[..., RunFolder], saes: Path, stories: str, kind: str, metric: str, other: str
+    run: Callable[..., Run], saes: Path, stories: str, kind: str, metric: str, other: str
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories), without=kind)
     row = figures(folder)["one", metric]
@@ -348,7 +345,7 @@ def test_a_failed_task_is_a_row_with_its_reason_and_the_others_stay(
 
 
 def test_a_run_is_submitted_without_its_stories_and_verified(
-    run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
+    run: Callable[..., Run], saes: Path, stories: str, tmp_path: Path
 ) -> None:
     verdict, tables = submitted(run(plan_of(saes / "one", stories=stories)), tmp_path / "submitted")
     require_without_scores(verdict)
@@ -356,10 +353,10 @@ def test_a_run_is_submitted_without_its_stories_and_verified(
 
 
 def test_runs_on_the_same_stories_share_a_board(
-    run: Callable[..., RunFolder], saes: Path, stories: str, tmp_path: Path
+    run: Callable[..., Run], saes: Path, stories: str, tmp_path: Path
 ) -> None:
     folders = [run(plan_of(saes / name, stories=stories)) for name in ("one", "two")]
-    page = SUITES.get("ce-bench").load().joined([folder.finished() for folder in folders])
+    page = SUITES.get("ce-bench").load().joined(folders)
     assert page is not None
     rendered(page)
     assert sorted(texts[0] for texts in texts_of(page.board)) == [
@@ -367,21 +364,19 @@ def test_runs_on_the_same_stories_share_a_board(
     ]  # fmt: skip
     other = put_stories(tmp_path / "other.jsonl", [pair(subject, 9) for subject in SUBJECTS])
     with pytest.raises(ConfigError, match="different stories"):
-        SUITES.get("ce-bench").load().joined(
-            [each.finished() for each in (folders[0], run(plan_of(saes / "two", stories=other)))]
-        )
+        SUITES.get("ce-bench").load().joined((folders[0], run(plan_of(saes / "two", stories=other))))
 
 
 def _metadata(seed: Any, **others: Any) -> dict[str, Any]:
     return {"metadata": {"model_name": "demo", "training_tokens": 1000, "seed": seed, **others}}
 
 
-def _families(folder: RunFolder) -> dict[str, tuple[str | None, int | None]]:
+def _families(folder: Run) -> dict[str, tuple[str | None, int | None]]:
     rows = folder.read_table("entrants").to_pylist()
     return {row["entrant"]: (row["family"], row["seed"]) for row in rows if row["kind"] == "autoencoder"}
 
 
-def test_only_the_seed_may_differ(run: Callable[..., RunFolder], stories: str, tmp_path: Path) -> None:
+def test_only_the_seed_may_differ(run: Callable[..., Run], stories: str, tmp_path: Path) -> None:
     """Of k, layer, tokens, architecture and a missing or unreadable seed, each makes a family of its own."""
     settings = {"a": _metadata(0), "a-s1": _metadata(1)}
     settings["tokens"] = _metadata(2, training_tokens=2000)
@@ -397,13 +392,13 @@ def test_only_the_seed_may_differ(run: Callable[..., RunFolder], stories: str, t
     assert {found[name] for name in ("none", "word", "truth")} == {(None, None)}
 
 
-def test_a_family_may_lie_in_several_runs(run: Callable[..., RunFolder], tmp_path: Path) -> None:
+def test_a_family_may_lie_in_several_runs(run: Callable[..., Run], tmp_path: Path) -> None:
     file = put_stories(tmp_path / "own.jsonl", [pair(subject, row) for subject in SUBJECTS for row in range(4)])
     folders = [
         run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
     ]
     assert any(ONE_TRAINING in problem.text for problem in page_of(folders[0]).problems)
-    page = SUITES.get("ce-bench").load().joined([folder.finished() for folder in folders]) or pytest.fail()
+    page = SUITES.get("ce-bench").load().joined(folders) or pytest.fail()
     assert not any(ONE_TRAINING in problem.text for problem in page.problems)
     (table,) = tables_of(*part_of(page, "seeds").blocks)
     assert texts_of(table)[0][:2] == ["own-s0", "0, 1"]

@@ -26,7 +26,7 @@ from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
-from poolbench_driver.records import RunFolder, run_id
+from poolbench_driver.records import create_run, recall_concepts, run_id
 from poolbench_driver.release.run import passages_source
 from poolbench_driver.release.source import releasable_concepts
 from poolbench_driver.stages.scope import neighbours_of
@@ -185,16 +185,15 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     """After `concept rm`, and after another concept took the name: what reads the run finds its own."""
     found = made(files, definition="The first one.")
     library.add(found.concept, found.passages)
-    folder = RunFolder.create(tmp_path / "runs", ConceptsConfig(concepts=("mine",)))
+    folder = create_run(tmp_path / "runs", ConceptsConfig(concepts=("mine",)))
     library.remove("mine")
     with pytest.raises(UnknownConceptError):
         CONCEPTS.get("mine")
-    folder.recall_concepts()
+    recall_concepts(folder)
     assert CONCEPTS.get("mine") == found.concept
     assert releasable_concepts(["mine"], None) == ["mine"]
     assert (
-        passages_source(folder.config()) == "own"
-        and passages_source(ConceptsConfig(concepts=("contrast",))) == "planted"
+        passages_source(folder.config) == "own" and passages_source(ConceptsConfig(concepts=("contrast",))) == "planted"
     )
     assert folder.file("config.resolved.yaml").read_text().startswith("# The texts of mine are the user's; ")
     swapped = {"positives": files["negatives"], "negatives": files["positives"]}
@@ -203,9 +202,9 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     assert CONCEPTS.get("mine").corpus == found.concept.corpus != other.concept.corpus
     folder.file("concepts.json").write_bytes(b"[{")
     with pytest.raises(ConfigError, match=r"concepts\.json is damaged"):
-        folder.recall_concepts()
-    plain = RunFolder.create(tmp_path / "runs", ConceptsConfig(concepts=("contrast",)))
-    plain.recall_concepts()
+        recall_concepts(folder)
+    plain = create_run(tmp_path / "runs", ConceptsConfig(concepts=("contrast",)))
+    recall_concepts(plain)
     assert CONCEPTS.get("mine").corpus == other.concept.corpus and not plain.file("concepts.json").exists()
 
 

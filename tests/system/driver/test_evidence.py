@@ -18,12 +18,12 @@ from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.contract.page import SideBySide
 from poolbench_driver.evidence import evidence_of, keep_texts, tokens_of
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, write_table
 
 folder, made = of_driver.folder, of_driver.made
 
 
-def test_a_passage_has_its_tokens_along_the_direction_of_its_cell(made: Any, folder: RunFolder) -> None:
+def test_a_passage_has_its_tokens_along_the_direction_of_its_cell(made: Any, folder: Run) -> None:
     """They sum to the first dimension of the vector that the extractor makes of the text."""
     keep_texts(made.plan, made.artifacts, folder.tables, folder)
     cell = row_of(folder, "d1.auroc")["cell_id"]
@@ -32,7 +32,7 @@ def test_a_passage_has_its_tokens_along_the_direction_of_its_cell(made: Any, fol
     direction = {"direction_id": "C1", "vector": [1.0, *[0.0] * (WIDTH - 1)], "raw_norm": 1.0, "status": None}
     made.artifacts.write_table("prober.probe.first", table_from_rows([direction], directions_schema(WIDTH)))
     at = {"concept": "contrast", "strategy": "A1_mean", "layer": 2, "construction": "C1"}
-    folder.write_table("directions", pa.Table.from_pylist([{**at, "key": "prober.probe.first"}]))
+    write_table(folder, "directions", pa.Table.from_pylist([{**at, "key": "prober.probe.first"}]))
     with serving({"extractor": load_service("extractor")}) as address:
         services = Services(ClusterSettings(broker_url="", store_uri="", http_address=address, token=TOKEN))
         (part,) = tokens_of(folder, cell, "p2", services, artifacts=made.artifacts)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -22,7 +21,7 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.verification import Check, State
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS, CROISSANT, sha256_of, write_checksums
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.sharing.bundle import opened
 from poolbench_driver.sharing.rerun import drawn
 from poolbench_driver.sharing.verification import verify
@@ -98,7 +97,7 @@ def scores_of_a_cell(rng: random.Random, concept: str, strategy: str) -> Edit:
     """Scores of a cell are others, and so is all that follows from them."""
     raised = rng.uniform(1.5, 4.0) * rng.choice([-1, 1])
 
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         def other(row: dict[str, Any]) -> dict[str, Any]:
             is_of_cell = (row["concept"], row["strategy"]) == (concept, strategy)
             return {**row, "score": row["score"] + raised * row["label"]} if is_of_cell else row
@@ -123,7 +122,7 @@ def ground_digest(rng: random.Random, made: Made) -> Forgery:
     draws = (rng.randrange(1_000_000) for _ in range(1_000))
     draw = next(draw for draw in draws if drawn(rows, spec, draw)[0] == (concept, strategy, 2))
 
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         scores(folder, root)
         (root / CARD).write_text((root / CARD).read_text() + " " * blanks)
 
@@ -136,7 +135,7 @@ def copy(rng: random.Random, made: Made) -> Forgery:
     name = rng.choice([CARD, CROISSANT, "environment.json", "config.resolved.yaml", "model.json", "manifest.json"])
     kind = rng.choice(["edited", "edited, checksums written again", "unsigned", "other run"])
 
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         file = root / name if (root / name).is_file() and rng.random() < 0.9 else folder.file(name)
         if kind.startswith("edited"):
             file = file if file.is_file() else root / CARD
@@ -173,8 +172,8 @@ def checked(made: Made, bundle: Path, stage: str, draw: int | None) -> Check:
     """Return a stage of the verification of a bundle; the stages after it are left out."""
     if stage == "rerun":
         with opened(bundle) as unpacked_bundle:
-            run = replace(unpacked_bundle.folder.finished(), model=unpacked_bundle.folder.model())
-            return rerun_of(made, *((99, 0) if draw is None else (1, draw)))(run, lambda line: None)
+            rerun = rerun_of(made, *((99, 0) if draw is None else (1, draw)))
+            return rerun(unpacked_bundle.folder, lambda line: None)
     checks: list[Check] = []
 
     def until(check: Check) -> None:

@@ -28,7 +28,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.verification import Check, State
 from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs, write_manifest, write_state, write_table
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.board import build
@@ -79,14 +79,14 @@ def raised_rank(rows: list[dict[str, Any]]) -> None:
     rank["value"] -= 0.25
 
 
-def without_concept(folder: RunFolder, root: Path) -> None:
+def without_concept(folder: Run, root: Path) -> None:
     in_results(lambda rows: [row for row in rows if row["concept"] != "toxicity"])(folder, root)
     in_table("passage_scores", lambda row: row if row["concept"] != "toxicity" else None)(folder, root)
 
 
-def other_corpus(folder: RunFolder, root: Path) -> None:
+def other_corpus(folder: Run, root: Path) -> None:
     """Passages of another seed under the name of this corpus."""
-    config: Any = folder.config()
+    config: Any = folder.config
     other = config.model_copy(update={"corpus": config.corpus.model_copy(update={"seed": 1})})
     renamed: dict[str, str] = {}
     for split in ("train", "test"):
@@ -112,7 +112,7 @@ def fewer_passages(row: dict[str, Any]) -> dict[str, Any] | None:
 def without(table: str, share: float, **of: Any) -> Edit:
     """Scores of a cell that are bad for it are gone, and all that follows from the scores is written again."""
 
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         rows = [row for row in folder.read_table(table).to_pylist() if all(row[name] == of[name] for name in of)]
         item = "passage_id" if table == "passage_scores" else "prompt_id"
         goodness = {row[item]: row["score"] * (2 * row.get("label", 1) - 1) for row in rows}
@@ -122,7 +122,7 @@ def without(table: str, share: float, **of: Any) -> Edit:
         details = folder.read_table("details").to_pylist()
         for row in details:
             row["details"] = json.dumps({**json.loads(row["details"]), "left_out": len(dropped)})
-        folder.write_table("details", pa.Table.from_pylist(details, folder.read_table("details").schema))
+        write_table(folder, "details", pa.Table.from_pylist(details, folder.read_table("details").schema))
         follow(folder)
 
     return edit
@@ -131,7 +131,7 @@ def without(table: str, share: float, **of: Any) -> Edit:
 def of_scorers(change: Callable[[dict[str, Any]], object]) -> Edit:
     """Rows of the gates are others, and so is all that follows from them."""
 
-    def edit(folder: RunFolder, root: Path) -> None:
+    def edit(folder: Run, root: Path) -> None:
         of_gates = in_results(
             lambda rows: [change(row) for row in rows if row["metric"].startswith("scorer.")] and rows
         )
@@ -151,7 +151,7 @@ def other_verdict(row: dict[str, Any]) -> None:
         row.update(value=0.0, reason="b: .52")
 
 
-def consistent_scores(folder: RunFolder, root: Path) -> None:
+def consistent_scores(folder: Run, root: Path) -> None:
     """Scores of one strategy are better than they were, and so is all that follows from them."""
     in_table(
         "passage_scores",
@@ -165,7 +165,7 @@ def consistent_scores(folder: RunFolder, root: Path) -> None:
     follow(folder)
 
 
-def other_signature(folder: RunFolder, root: Path) -> None:
+def other_signature(folder: Run, root: Path) -> None:
     file = root / f"{CHECKSUMS}.sig"
     lines = file.read_text().splitlines()
     lines[3] = lines[3][::-1]
@@ -177,14 +177,14 @@ def other_model(rows: list[dict[str, Any]]) -> None:
         row["model"] = "llama-3.1-8b"
 
 
-def other_weights(folder: RunFolder, root: Path) -> None:
+def other_weights(folder: Run, root: Path) -> None:
     file = folder.file("model.json")
     revision = json.loads(file.read_text())["revision"]
     file.write_text(file.read_text().replace(revision, "local-other"))
     in_results(lambda rows: [row.update(model_revision="local-other") for row in rows] and rows)(folder, root)
 
 
-def other_settings(folder: RunFolder, root: Path) -> None:
+def other_settings(folder: Run, root: Path) -> None:
     file = folder.file("config.resolved.yaml")
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "seed": 7}))
 
@@ -311,7 +311,7 @@ def test_a_cell_that_the_store_lacks_is_measured_again_alone(made: Made, planned
 def test_truncated_other_and_textual_bundles_fail_and_say_why(made: Made, tmp_path: Path) -> None:
     (tmp_path / "cut.zip").write_bytes(made.bundle.read_bytes()[:-2000])
     (tmp_path / "text.zip").write_text("not a bundle")
-    with_texts = forged(made, tmp_path, lambda f, root: f.write_table("evidence", pa.table({"text": ["a text"]})))
+    with_texts = forged(made, tmp_path, lambda f, root: write_table(f, "evidence", pa.table({"text": ["a text"]})))
     for file, why in (
         ("cut.zip", "not a whole ZIP"),
         ("text.zip", "not a whole ZIP"),
@@ -323,7 +323,7 @@ def test_truncated_other_and_textual_bundles_fail_and_say_why(made: Made, tmp_pa
         verify(tmp_path / "none.zip")
     (tmp_path / "old").mkdir()
 
-    def of_another_version(folder: RunFolder, root: Path) -> None:
+    def of_another_version(folder: Run, root: Path) -> None:
         manifest = folder.file("manifest.json")
         manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": 1}))
         write_checksums(root, {name: sha256_of(root / name) for name in files_below(root) if name != CHECKSUMS})
@@ -413,17 +413,17 @@ def test_an_unpacked_bundle_holds_and_a_stray_file_is_named(made: Made, tmp_path
 
 def test_a_run_that_is_under_way_or_shows_texts_has_no_bundle(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.folder.path, tmp_path / made.folder.id)
-    folder = RunFolder(tmp_path / made.folder.id)
+    folder = Run(tmp_path / made.folder.id)
     how: dict[str, Any] = {"licence": "unknown", "command": "submit"}
-    folder.write_table("quoted", pa.table({"text": ["a text"]}))
-    folder.write_manifest()
+    write_table(folder, "quoted", pa.table({"text": ["a text"]}))
+    write_manifest(folder)
     with pytest.raises(RestrictedError, match=r"quoted\.parquet holds texts"):
         bundles.submit(folder, made.bench.artifacts, [], tmp_path / "run.zip", **how)
     folder.file("quoted.parquet").unlink()
-    folder.write_manifest()
+    write_manifest(folder)
     with pytest.raises(InputError, match="--key"):
         bundles.submit(folder, made.bench.artifacts, [], tmp_path / "run.zip", key=tmp_path / "none", **how)
-    folder.write_state("running")
+    write_state(folder, "running")
     with pytest.raises(NotFoundError, match=r"has not ended \(state: running\)"):
         bundles.submit(folder, made.bench.artifacts, [], tmp_path / "run.zip", **how)
     assert [path.name for path in tmp_path.iterdir()] == [folder.id]
@@ -495,7 +495,7 @@ def test_a_run_that_was_pushed_is_pulled_the_same_and_reads_as_a_dataset(
     assert driver(environment, "push", "latest", str(there), *runs).returncode == 0  # replaces it
     ended = driver(environment, "pull", str(there), "--output", str(tmp_path / "runs"))
     assert ended.returncode == 0, ended.stderr
-    copy = RunFolder.find(tmp_path / "runs", made.folder.id)
+    copy = Runs(tmp_path / "runs").find(made.folder.id)
     assert copy.read_table("results").equals(made.folder.read_table("results"))
     card = (there / "README.md").read_text()
     header = yaml.safe_load(card.split("---")[1])

@@ -16,7 +16,7 @@ from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 
 pytestmark = pytest.mark.lane(name="series")
 
@@ -54,7 +54,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 def digest_of(session: Session, output: Path, notes: Notes) -> str:
     job = prepare(load_run_config(None, SETTINGS), session)
-    folder = RunFolder.create(output, job.config)
+    folder = create_run(output, job.config)
     assert job.run(folder, notes).done, notes.failures
     return str(folder.read_state()["results_digest"])
 

@@ -25,7 +25,7 @@ from poolbench_driver.find.selection import Candidate, Selection, select
 from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts, side_effect
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run, write_table
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
@@ -76,8 +76,8 @@ def bench(tmp_path: Path, plan: PoolBenchPlan) -> Bench:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, plan: PoolBenchPlan, bench: Bench) -> RunFolder:
-    folder = RunFolder.create(tmp_path / "runs", plan.scope.config)
+def folder(tmp_path: Path, plan: PoolBenchPlan, bench: Bench) -> Run:
+    folder = create_run(tmp_path / "runs", plan.scope.config)
     rows = [
         {
             "concept": None if name == UNSTEERED else CONCEPT, "name": name, "scorer": scorer, "score": score,
@@ -87,12 +87,12 @@ def folder(tmp_path: Path, plan: PoolBenchPlan, bench: Bench) -> RunFolder:
         for row in bench.artifacts.read_table(key).to_pylist()
         for scorer, score in ((CONCEPT, row["strength"]), ("another", 0.0))
     ]  # fmt: skip
-    folder.write_table("text_scores", pa.Table.from_pylist(rows))
+    write_table(folder, "text_scores", pa.Table.from_pylist(rows))
     return folder
 
 
 @pytest.fixture
-def texts(plan: PoolBenchPlan, folder: RunFolder, bench: Bench, selection: Selection) -> list[HeldOutText]:
+def texts(plan: PoolBenchPlan, folder: Run, bench: Bench, selection: Selection) -> list[HeldOutText]:
     return held_out_texts(plan, folder, bench.artifacts, CONCEPT, selection)
 
 

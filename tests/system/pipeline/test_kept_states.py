@@ -31,7 +31,7 @@ from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.imported_states import imported_model
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 from poolbench_driver.release.activations import export_activations
 from poolbench_driver.release.source import Export
 from poolbench_driver.stages.scope import Scope
@@ -149,9 +149,7 @@ def states_in(artifacts: Artifacts, keys: Iterable[str]) -> dict[str, list[Any]]
 
 def test_exported_states_are_imported_as_they_were(kept: Runner, tmp_path: Path) -> None:
     plan = kept.plan(FIRST, keep_activations=True)
-    export = Export(
-        RunFolder.create(tmp_path / "runs", plan.scope.config), plan, kept.artifacts, ["contrast"], "apache-2.0"
-    )
+    export = Export(create_run(tmp_path / "runs", plan.scope.config), plan, kept.artifacts, ["contrast"], "apache-2.0")
     assert export_activations(export, tmp_path / "out")["missing"] == []
     other, reader = Artifacts(FolderStore(tmp_path / "store")), ActivationReader(None, trust_pickle=True)
     importer = Importer(other, tmp_path / "out", tmp_path / "out/corpus", reader, say=lambda _: None)

@@ -18,7 +18,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run, write_table
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export
 from poolbench_driver.stages.scope import Scope
@@ -39,8 +39,8 @@ def export_of(folder: Path, **settings: Any) -> Export:
     config = load_run_config(None, chosen)
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
-    run = RunFolder.create(folder / "runs", config)
-    run.write_table("results", result_table([]))
+    run = create_run(folder / "runs", config)
+    write_table(run, "results", result_table([]))
     artifacts = Artifacts(FolderStore(folder / "store"))
     return Export(run, plan, artifacts, config.concepts, "apache-2.0", "poolbench-driver export scorers")
 

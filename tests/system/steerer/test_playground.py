@@ -26,7 +26,7 @@ from poolbench.storage.directions import TABLE, table_of
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
-from poolbench_driver.console.source import RunSource
+from poolbench_driver.records import Runs
 from poolbench_driver.vectors.card import Application, Strength
 from poolbench_driver.vectors.exporting import FORMATS
 from poolbench_scorer.service import ScorerService
@@ -65,7 +65,7 @@ def site(
             save_tiny_bert(folder / "contrast")
             asked = {"concept": "contrast", "source": str(folder), "positive_label": "LABEL_1"}
             Services(ClusterSettings.load()).post("scorer", "import", asked)
-            with serving(Console(RunSource(folder), Services(ClusterSettings.load())).application()) as console:
+            with serving(Console(Runs(folder), Services(ClusterSettings.load())).application()) as console:
                 yield console
 
 

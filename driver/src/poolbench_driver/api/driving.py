@@ -15,6 +15,7 @@ from typing import Any, cast
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.statuses import RunState
+from poolbench_driver import records
 from poolbench_driver.adhoc.given import of_plain_values
 from poolbench_driver.api.loading import Run
 from poolbench_driver.cluster.session import Session, open_session
@@ -22,8 +23,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import default_preset, load_run_config
 from poolbench_driver.job import Job, Outcome
 from poolbench_driver.loop.progress import Display, JsonDisplay, open_display
-from poolbench_driver.records import RunFolder, RunRecords
-from poolbench_driver.records.folder import UNFINISHED
+from poolbench_driver.records import UNFINISHED, RunRecords, create_run
 from poolbench_driver.series import prepare_all
 from poolbench_driver.trackers import TRACKERS
 
@@ -61,7 +61,7 @@ def run(
     progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
     (job,) = prepare_all([configured(config, settings)], open_session())
     job = replace(job, trackers=trackers)
-    return job.run(RunFolder.create(Path(output), job.config), progress, max_failures)
+    return job.run(create_run(Path(output), job.config), progress, max_failures)
 
 
 def configured(config: RunConfig | Mapping[str, Any] | Path | str | None, settings: Mapping[str, Any]) -> RunConfig:
@@ -99,7 +99,7 @@ def start(
     progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
     with _starting:
         (job,) = prepare_all([config], session)
-        folder = RunFolder.create(output, job.config)
+        folder = create_run(output, job.config)
         handle = _live.get(folder.path.resolve())
         if handle is None or not handle.running:
             handle = _live[folder.path.resolve()] = RunHandle(
@@ -154,7 +154,7 @@ class RunHandle:
         outcome: The state, failures and tables of the run after its end; None before it.
     """
 
-    def __init__(self, job: Job, folder: RunFolder, display: Display, max_failures: int | None) -> None:
+    def __init__(self, job: Job, folder: records.Run, display: Display, max_failures: int | None) -> None:
         self.run = Run(folder.path)
         self.outcome: Outcome | None = None
         self._session, self._events, self._ended = job.session, _Events(), threading.Event()

@@ -12,7 +12,7 @@ from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.api.shown import Rows
 
 if TYPE_CHECKING:
-    from poolbench_driver.records import Run, RunRecords
+    from poolbench_driver.records import Run, Runs
 
 Entries = list[dict[str, Any]]
 
@@ -152,23 +152,22 @@ def _activations(_: Path) -> Entries:
 
 def _runs(output: Path) -> Entries:
     """Return the runs of the folder and of the object store. Without a store, return the runs of the folder."""
-    from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, Runs
+    from poolbench_driver.records import Runs, open_runs
 
-    records = None
     try:
-        records = RunRecords(open_artifacts().store)
-        runs = Runs(output, records).all()
+        runs = open_runs(output)
+        entries = runs.all()
     except PoolbenchError as error:
         print(f"note: only the runs below {output} are listed: {error}", file=sys.stderr)
-        runs = Runs(output, None).all()
-    return [{"id": run.id, **_measured(run, records), **run.state, "local": run.folder is not None} for run in runs]
+        runs = Runs(output)
+        entries = runs.all()
+    return [{"id": run.id, **_measured(run, runs), **run.read_state(), "local": run.is_here} for run in entries]
 
 
-def _measured(run: Run, records: RunRecords | None) -> dict[str, str]:
+def _measured(run: Run, runs: Runs) -> dict[str, str]:
     """Return the model and the first concepts of a run, or {} if its configuration cannot be read."""
     try:
-        config = run.folder.config() if run.folder else records.config(run.id) if records else None
+        config = run.config if run.is_here else runs.records.config(run.id) if runs.records else None
     except PoolbenchError:
         config = None
     if config is None:

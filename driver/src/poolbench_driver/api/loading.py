@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
-from poolbench.statuses import RunState
+from poolbench_driver import records
 from poolbench_driver.api.shown import Board, Chart, Rows, Shown, View, part_of
-from poolbench_driver.records import RunFolder, find_run
+from poolbench_driver.records import find_run, recall_concepts, without_copies
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def load(run: Path | str = "latest", *, output: Path | str = "runs") -> Run:
         NotFoundError: No run has this name.
         ConfigError: Another version of PoolBench wrote the run.
     """
-    folder = find_run(Path(output), str(run))
-    return Run(folder.path, folder.id)
+    local = find_run(Path(output), str(run))
+    return Run(local.path, local.id)
 
 
-class Run(RunFolder):
+class Run(records.Run):
     """A run: its figures, the parts of its report, the texts behind its figures, and its directions.
 
     Properties and methods raise these errors:
@@ -51,12 +51,6 @@ class Run(RunFolder):
     """
 
     _page: tuple[int, Page] | None = None
-
-    @property
-    def state(self) -> RunState | None:
-        """Return the state of the run, or None if it has not recorded a state yet."""
-        state = self.read_state().get("state")
-        return None if state is None else RunState(state)
 
     @property
     def results(self) -> Rows:
@@ -77,7 +71,7 @@ class Run(RunFolder):
             raise NotFoundError(
                 f"run {self.id} (state: {self.state or 'unknown'}) has no table {name!r}; it has {names}"
             )
-        return Rows(self.read_table(name))
+        return Rows(self.tables[name])
 
     @property
     def page(self) -> Page:
@@ -150,7 +144,7 @@ class Run(RunFolder):
         from poolbench_driver.contract.evidence import EVIDENCE
 
         table = self.table(name).where(**values).arrow
-        self.recall_concepts()
+        recall_concepts(self)
         rows = table.to_pylist()
         keys = [None if (group := _group_of(row)) is None else (group, row[id_column]) for row in rows]
         texts = {((row["block"], row["origin"]), row["text_id"]): row for row in self.rows(EVIDENCE)}
@@ -170,7 +164,7 @@ class Run(RunFolder):
         from poolbench_driver.job import prepare
 
         session = open_session()
-        read = store_reader(prepare(self.config(), session, self.model()).plan, session.artifacts)
+        read = store_reader(prepare(self.config, session, self.model).plan, session.artifacts)
         groups = {group for group, _ in keys}
         return {
             (group, row["text_id"]): row
@@ -212,7 +206,7 @@ class Run(RunFolder):
 
         return vector_of_run(self, open_artifacts(), concept, strategy, layer, construction)
 
-    def compare(self, other: RunFolder | Path | str, **options: Any) -> Comparison:
+    def compare(self, other: records.Run | Path | str, **options: Any) -> Comparison:
         """Compare this run with another one; differences are the other run minus this run.
 
         Args:
@@ -224,7 +218,7 @@ class Run(RunFolder):
             UnknownNameError: Neither run has one of the metrics.
             ConfigError: The runs cannot be compared, or they have no cell in common.
         """
-        return compare(self, _folder(other, self.path.parent), **options)
+        return compare(self, other, output=self.path.parent, **options)
 
     def __repr__(self) -> str:
         return f"Run({self.id!r}, {self.state})"
@@ -248,8 +242,8 @@ def _group_of(row: Row) -> TextGroup | None:
     return TextGroup("" if origin == UNSTEERED else row["concept"] or "", origin)
 
 
-def _folder(run: RunFolder | Path | str, output: Path | str) -> RunFolder:
-    return run if isinstance(run, RunFolder) else find_run(Path(output), str(run))
+def _loaded(run: records.Run | Path | str, output: Path | str) -> records.Run:
+    return run if isinstance(run, records.Run) else load(run, output=output)
 
 
 @dataclass(frozen=True, repr=False)
@@ -262,8 +256,8 @@ class Comparison(Shown):
         changes: Counts of changed cells, mean differences by metric and strategy, and changes of mean ranks.
     """
 
-    first: RunFolder
-    second: RunFolder
+    first: records.Run
+    second: records.Run
     changes: RunChanges
 
     @property
@@ -290,14 +284,15 @@ class Comparison(Shown):
 
 
 def compare(
-    first: RunFolder, second: RunFolder, *, across: Iterable[str] = (), metrics: Sequence[str] | None = None,
-    seed: int = 0,
+    first: records.Run | Path | str, second: records.Run | Path | str, *, output: Path | str = "runs",
+    across: Iterable[str] = (), metrics: Sequence[str] | None = None, seed: int = 0,
 ) -> Comparison:  # fmt: skip
     """Compare two runs; differences are the second run minus the first.
 
     Args:
-        first: The first run.
-        second: The second run.
+        first: The first run, its folder, or its id.
+        second: The second run, its folder, or its id.
+        output: Folder of the runs.
         across: Properties in which two paired cells may differ: `model`, `data` or `versions`.
         metrics: Metrics to compare; by default all.
         seed: Seed of the bootstrap.
@@ -308,7 +303,8 @@ def compare(
     """
     from poolbench_driver.comparison import compare_runs, read_results
 
-    rows = [read_results(folder) for folder in (first, second)]
+    first, second = _loaded(first, output), _loaded(second, output)
+    rows = [read_results(run) for run in (first, second)]
     measured = {row["metric"] for run_rows in rows for row in run_rows}
     measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
     for name in metrics or ():
@@ -333,7 +329,7 @@ class Ranks(Shown):
         return None, list(rank_parts(self.view))
 
 
-def ranks(*runs: RunFolder | Path | str, metric: str | None = None, output: Path | str = "runs") -> Ranks:
+def ranks(*runs: records.Run | Path | str, metric: str | None = None, output: Path | str = "runs") -> Ranks:
     """Rank the entrants over one or more runs, for example of several models. Budget and corpus must be the same.
 
     Args:
@@ -349,13 +345,11 @@ def ranks(*runs: RunFolder | Path | str, metric: str | None = None, output: Path
         ConfigError: The runs cannot be ranked together, or no concept has two entrants with a value.
     """
     from poolbench_driver.comparison import join_rows, read_results
-    from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
-    from poolbench_driver.records import without_copies
 
-    folders = without_copies(_folder(run, output) for run in runs or ("latest",))
-    rows = join_rows([read_results(folder) for folder in folders])
-    metric = metric or SUITES.get(rows[0]["suite"]).board.primary
+    loaded = without_copies(_loaded(run, output) for run in runs or ("latest",))
+    rows = join_rows([read_results(run) for run in loaded])
+    metric = metric or loaded[0].suite.board.primary
     if metric not in (metrics := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, metrics)
     view = build_ranks(rows, metric)

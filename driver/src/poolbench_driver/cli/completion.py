@@ -45,9 +45,9 @@ def _suites() -> Iterable[str]:
 
 
 def _runs() -> Iterable[str]:
-    from poolbench_driver.records import list_runs
+    from poolbench_driver.records import Runs
 
-    return ["latest", *(run.id for run in list_runs(Path("runs")))]
+    return ["latest", *(run.id for run in Runs(Path("runs")).all())]
 
 
 def _vectors() -> Iterable[str]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from poolbench.contracts.wire import Exit
+from poolbench_driver.cli.runs import RunName, RunsFolder
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import Run
     from poolbench_driver.release.source import Export
 
 T = TypeVar("T")
@@ -26,8 +27,6 @@ app = typer.Typer(
 )
 
 Output = Annotated[Path, typer.Option(help="Folder to write; an earlier export of the same run there is replaced.")]
-Run = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
-Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of a known model, else unknown.")]
 Concepts = Annotated[
     str | None, typer.Option(help="Comma-separated concept ids; default: all measured ones that may go out.")
@@ -35,7 +34,7 @@ Concepts = Annotated[
 
 
 @app.command("run")
-def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
+def run_(output: Output, run: RunName = "latest", runs: RunsFolder = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
     from poolbench_driver.release.run import export_run
 
@@ -48,13 +47,13 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     )
 
 
-def in_store(run: str, runs: Path) -> tuple[Artifacts, RunFolder, frozenset[str]]:
+def in_store(run: str, runs: Path) -> tuple[Artifacts, Run, frozenset[str]]:
     """Return the object store, a run of it by its name, and the keys of the artifacts that the run needs."""
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, find_run
+    from poolbench_driver.records import RunRecords, find_run, recall_concepts
 
     artifacts, folder = open_artifacts(), find_run(runs, run)
-    folder.recall_concepts()
+    recall_concepts(folder)
     return artifacts, folder, RunRecords(artifacts.store).keys(folder.id)
 
 
@@ -118,8 +117,8 @@ def concept_export(what: str) -> Callable[..., int]:
 
     def command(
         output: Output,
-        run: Run = "latest",
-        runs: Runs = Path("runs"),
+        run: RunName = "latest",
+        runs: RunsFolder = Path("runs"),
         concepts: Concepts = None,
         licence: Licence = None,
     ) -> int:
@@ -154,18 +153,18 @@ def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str |
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.config import of_concepts
     from poolbench_driver.job import prepare
-    from poolbench_driver.records import find_run
+    from poolbench_driver.records import find_run, recall_concepts
     from poolbench_driver.release.source import Export, licence_of, releasable_concepts
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
     session, folder = open_session(), find_run(runs, run)
-    folder.recall_concepts()
-    config = of_concepts(folder.config())
+    recall_concepts(folder)
+    config = of_concepts(folder.config)
     names = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     releasable = releasable_concepts(config.concepts, names)
     if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
-    plan = prepare(config, session, folder.model()).plan
+    plan = prepare(config, session, folder.model).plan
     assert isinstance(plan, PoolBenchPlan)
     return Export(
         folder,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 _COLUMNS = ("autoencoder", "feature", "subject", "first", "second", "difference", "z")
@@ -20,7 +21,7 @@ def features(
     subject: Annotated[str | None, typer.Option(help="A subject: which features answer to it?")] = None,
     sae: Annotated[str | None, typer.Option(help="Only this autoencoder; a feature of several needs it.")] = None,
     top: Annotated[int, typer.Option(min=0, help="Most rows; 0 shows all.")] = 20,
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """List features of autoencoders by subject, those first that differ most between its high and low stories."""
@@ -28,7 +29,7 @@ def features(
     from poolbench_driver.records.features import FEATURES, features_of
 
     folder = find_run(output, name)
-    rows = features_of(folder.read_table(FEATURES), sae, feature=feature, subject=subject, limit=top or None)
+    rows = features_of(folder.tables[FEATURES], sae, feature=feature, subject=subject, limit=top or None)
     if as_json:
         print_data(rows)
         return

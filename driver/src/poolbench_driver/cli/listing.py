@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from poolbench_driver.api.listing import KINDS, Entries, listed_entries
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 #: The columns that fit into 80 characters, where a kind has more.
@@ -22,7 +23,7 @@ NARROW = {
 
 def ls(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     as_json: AsJson = False,
     wide: Annotated[bool, typer.Option("--wide", help="All columns.")] = False,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def plan_data(
     difference: Annotated[
         float | None, typer.Option(help="Difference that the power of runs is of; by default the suite's.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
@@ -162,7 +163,6 @@ def _of_runs(
             difference that cannot be.
         InputError: The two have no test item in common.
     """
-    from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pilots import compare_answers
     from poolbench_driver.records import find_runs
 
@@ -170,13 +170,13 @@ def _of_runs(
         raise ConfigError(f"a comparison is of one run or two, got {len(names)}")
     if difference is not None and not 0 < difference <= 1:
         raise ConfigError(f"--difference {difference:g}: plan for a difference of shares above 0, up to 1")
-    runs = [folder.finished() for folder in find_runs(output, names)]
+    runs = find_runs(output, names)
     answers = [_answers(run) for run in runs]
     first = _entrant(answers[0], runs[0].id, compare)
     second = _entrant(answers[-1], runs[-1].id, with_entrant, {first} if len(runs) == 1 else set())
     if len(runs) == 1 and first == second:
         raise ConfigError(f"{first} is compared with itself; name another entrant by --with")
-    planned = SUITES.get(runs[0].config.suite).board.planned_difference if difference is None else difference
+    planned = runs[0].suite.board.planned_difference if difference is None else difference
     rows = [
         {"on": block, **compare_answers(one, other).row(planned, alpha)}
         for block, by_entrant in answers[0].items()

@@ -13,13 +13,14 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, Show, show_tables
 
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
     from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.contract.abilities import Need
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import Run
     from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
 
@@ -64,7 +65,7 @@ def reproduce(
     run: Annotated[
         str | None, typer.Option(help="Run id, 'latest', or a run's folder; default: the newest of the model.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     column: Annotated[
         list[str] | None,
         typer.Option(metavar="<str>", help="Only this column of the table; may be given several times."),
@@ -120,28 +121,28 @@ def _require_columns(table: PublishedTable, columns: list[str]) -> None:
             raise UnknownNameError("column", name, column_ids)
 
 
-def _run_of(table: PublishedTable, model: str | None, run: str | None, output: Path) -> RunFolder | None:
+def _run_of(table: PublishedTable, model: str | None, run: str | None, output: Path) -> Run | None:
     """Return the run to compare: the named one, or the newest of the model; None if there is none of the model."""
-    from poolbench_driver.records import find_run, list_runs
+    from poolbench_driver.records import Runs, find_run
 
     if run is not None:
         folder = find_run(output, run)
-        measured = table.model(folder.config().model)
+        measured = table.model(folder.config.model)
         if model is not None and table.model(model) != measured:
             raise ConfigError(f"run {folder.id} measured {measured.preset}, not {model}; leave out --model or --run")
         return folder
     if model is None:
         raise ConfigError(f"give --model ({_models(table)}) or --run")
     official_model = table.model(model)
-    for folder in list_runs(output):
+    for folder in Runs(output).all():
         if folder.file("results.parquet").is_file() and _is_of(table, folder, official_model):
             return folder
     return None
 
 
-def _is_of(table: PublishedTable, folder: RunFolder, official_model: OfficialModel) -> bool:
+def _is_of(table: PublishedTable, folder: Run, official_model: OfficialModel) -> bool:
     try:
-        return table.model(folder.config().model) == official_model
+        return table.model(folder.config.model) == official_model
     except ConfigError:  # another model, or settings of another version
         return False
 
@@ -150,13 +151,13 @@ def _models(table: PublishedTable) -> str:
     return ", ".join(model.preset for model in table.models)
 
 
-def _compare(table: PublishedTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
+def _compare(table: PublishedTable, folder: Run, columns: list[str], everything: bool, show: Show) -> int:
     from poolbench_driver.comparison import read_results
     from poolbench_driver.config import of_concepts
     from poolbench_driver.suites.poolbench.presets import other_settings
     from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, cell_rows, compare_cells, summary_rows
 
-    config = of_concepts(folder.config())
+    config = of_concepts(folder.config)
     model = table.model(config.model)
     run = RunRows(read_results(folder), _published(folder))
     cells = compare_cells(table, model, run, columns)
@@ -169,9 +170,9 @@ def _compare(table: PublishedTable, folder: RunFolder, columns: list[str], every
     return Exit.DONE if any(cell.difference is not None for cell in cells) else Exit.FAILURES
 
 
-def _published(folder: RunFolder) -> list[dict[str, Any]] | None:
+def _published(folder: Run) -> list[dict[str, Any]] | None:
     try:
-        return folder.read_table("published").to_pylist()
+        return folder.tables["published"].to_pylist()
     except NotFoundError:
         return None
 
@@ -222,15 +223,16 @@ def _cluster() -> ClusterSettings | None:
         return None
 
 
-def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
+def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[Run, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
     from poolbench_driver.cli.run import show_outcome
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
+    from poolbench_driver.records import create_run
     from poolbench_driver.series import prepare_all
 
     (job,) = prepare_all([config], open_session())
-    folder = RunFolder.create(output, job.config)
+    folder = create_run(output, job.config)
     with redirect_stdout(sys.stderr):
         code = show_outcome(job.run(folder, open_display(display)))
     if not folder.file("results.parquet").is_file():

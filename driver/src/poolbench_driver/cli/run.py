@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from poolbench.contracts.wire import Exit
 from poolbench.statuses import RunState
-from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.suite_options import PRESET, help_rows, named_suite, reads, with_settings
 from poolbench_driver.cli.tables import AsJson, print_data
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import Cluster
     from poolbench_driver.job import Outcome
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import Run
 
 
 def show_outcome(outcome: Outcome) -> int:
@@ -45,7 +45,7 @@ def show_outcome(outcome: Outcome) -> int:
     if outcome.empty:
         typer.echo(f"no figure could be computed: {outcome.empty}", err=True)
     if outcome.conclusion.wrong:
-        suite = outcome.folder.config().suite
+        suite = outcome.folder.config.suite
         typer.echo(f"not as the suite {suite} expects: {'; '.join(outcome.conclusion.wrong)}", err=True)
     return Exit.DONE if outcome.done else Exit.FAILURES
 
@@ -147,7 +147,7 @@ def run(
     scorer_texts: Annotated[
         str | None, _of_concepts(help="Texts to train scorers on, where the corpus has none: folder, real or planted.")
     ] = None,
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     as_json: AsJson = False,
     display: Annotated[str | None, typer.Option(help="Of progress: rich, plain, json or none.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
@@ -213,13 +213,13 @@ def _run(
 ) -> int:
     session = _checked(configs)
     from poolbench_driver.loop.progress import open_display
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import create_run
     from poolbench_driver.series import prepare_all, run_all
     from poolbench_driver.trackers import TRACKERS
 
     run_display, trackers = open_display(display), tuple(map(TRACKERS.get, track))
     jobs = [replace(job, trackers=trackers) for job in prepare_all(configs, session)]
-    folder = RunFolder.create(output, jobs[0].config)
+    folder = create_run(output, jobs[0].config)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1, as_json=as_json)
     outcomes = list[dict[str, Any]]()
@@ -316,8 +316,10 @@ def layers_of(text: str | None) -> list[int | float | str] | None:
         raise typer.BadParameter(f"--layers {text}: use {allowed}") from None
 
 
-def _detach(folder: RunFolder, *, num_later: int, as_json: bool) -> int:
+def _detach(folder: Run, *, num_later: int, as_json: bool) -> int:
     """Start this command without --detach in a session of its own, which outlives the terminal."""
+    from poolbench_driver.records import write_state
+
     log = folder.file("driver.log")
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with log.open("wb") as file:
@@ -329,7 +331,7 @@ def _detach(folder: RunFolder, *, num_later: int, as_json: bool) -> int:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
-    folder.write_state(RunState.STARTING, pid=process.pid)
+    write_state(folder, RunState.STARTING, pid=process.pid)
     follow = f"poolbench-driver watch {folder.id} --output {folder.path.parent}"
     later = f", and {num_later} more models after it" if num_later else ""
     line = f"{folder.id} runs as process {process.pid}{later}; log in {log}; follow it: {follow}"

@@ -19,15 +19,15 @@ from poolbench_driver.waiting import about
 if TYPE_CHECKING:
     from poolbench_driver.contract.abilities import Recorded
     from poolbench_driver.contract.suite import FinishedRun
-    from poolbench_driver.records import Run, RunFolder, Runs
+    from poolbench_driver.records import Run, Runs
 
-Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
+RunsFolder = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
 #: Columns of a figure in JSON, after what it is about.
 _FIGURE = ("metric", "params", "value", "ci_low", "ci_high", "n", "status", "reason")
 
 
-def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
+def report(name: RunName = "latest", output: RunsFolder = Path("runs")) -> None:
     """Write the report of a run again from its tables."""
     from poolbench_driver.records import find_run
     from poolbench_driver.report import write_report
@@ -39,7 +39,7 @@ def leaderboard(
     names: Annotated[
         list[str] | None, typer.Argument(help="Run ids or 'latest'; several runs of one suite share a board.")
     ] = None,
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     suite: Annotated[str | None, typer.Option(help="Suite that reads --table; by default that of the runs.")] = None,
     table: Annotated[
         Path | None, typer.Option(help="File or folder that others recorded: its board, without a cluster or a run.")
@@ -86,7 +86,7 @@ def leaderboard(
         return
     files = [Path(name) for name in join or () if Path(name).is_file()]
     joined_runs = find_runs(output, (name for name in join or () if not Path(name).is_file()))
-    joined: list[FinishedRun | Path] = [*files, *(folder.finished() for folder in joined_runs)]
+    joined: list[FinishedRun | Path] = [*files, *joined_runs]
     recorded = None if table is None else _recorded(table, suite, folders, joined)
     if as_json:
         for note in recorded.notes if recorded else ():
@@ -97,14 +97,12 @@ def leaderboard(
         typer.echo("\n\n".join(parts))
 
 
-def _recorded(
-    table: Path, suite: str | None, folders: Sequence[RunFolder], joined: Sequence[FinishedRun | Path]
-) -> Recorded:
+def _recorded(table: Path, suite: str | None, folders: Sequence[Run], joined: Sequence[FinishedRun | Path]) -> Recorded:
     """Return the board of a recorded table, read by the suite that is named, or else by that of the first run."""
     from poolbench_driver.contract.abilities import JoinsRecorded, ReadsRecorded
     from poolbench_driver.contract.registry import SUITES
 
-    suites = [folder.config().suite for folder in folders]
+    suites = [folder.config.suite for folder in folders]
     suites += [origin.config.suite for origin in joined if not isinstance(origin, Path)]
     if suite is None and not suites:
         raise ConfigError("--table needs a suite that reads it: give --suite, such as holmes")
@@ -119,7 +117,7 @@ def _recorded(
     return reader.recorded(table)
 
 
-def _board(folders: Sequence[RunFolder]) -> str:
+def _board(folders: Sequence[Run]) -> str:
     """Return the tables of one run, or the ranks over several."""
     from poolbench_driver.report import leaderboard_markdown
     from poolbench_driver.series import Board
@@ -129,22 +127,21 @@ def _board(folders: Sequence[RunFolder]) -> str:
     return Board.of(folders).shown()
 
 
-def _show_power(folders: Sequence[RunFolder], difference: float | None, *, as_json: bool) -> None:
+def _show_power(folders: Sequence[Run], difference: float | None, *, as_json: bool) -> None:
     """Print whether the data of runs would find a difference of neighbours on their board."""
     from poolbench_driver.comparison import join_rows, read_results
-    from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.pages.boards.power import neighbours, power_table, sentence
     from poolbench_driver.pages.text import block_markdown
 
     rows_by_run = [read_results(folder) for folder in folders]
     if len(folders) > 1:
         join_rows(rows_by_run)  # refuses what cannot be compared
-    suite = SUITES.get(rows_by_run[0][0]["suite"])
+    suite = folders[0].suite
     if not suite.board.competing:
         typer.echo(f"note: entrants of {suite.id} are comparisons; their power stands on the board", err=True)
         print_data(_figures(folders)) if as_json else typer.echo(_board(folders))
         return
-    pairs = neighbours(suite, [folder.finished() for folder in folders], planned=difference)
+    pairs = neighbours(suite, folders, planned=difference)
     if not pairs:
         spec = suite.board
         raise ConfigError(
@@ -156,14 +153,14 @@ def _show_power(folders: Sequence[RunFolder], difference: float | None, *, as_js
         typer.echo("\n\n".join([sentence(pairs[0]), *block_markdown(power_table(pairs))]))
 
 
-def _content(folders: Sequence[RunFolder], recorded: Recorded | None) -> Any:
+def _content(folders: Sequence[Run], recorded: Recorded | None) -> Any:
     """Return the lines of the board of runs or of the recorded one; of both, each under its name."""
     if recorded is None:
         return _figures(folders)
     return {"runs": _figures(folders), "recorded": recorded.rows} if folders else recorded.rows
 
 
-def _figures(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
+def _figures(folders: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the mean ranks, and the figures that the board shows, each with its block.
 
     Of one run also the figures over all blocks: they compare the entrants of this run alone.
@@ -185,7 +182,7 @@ FORMATS = ("table", "markdown", "json")
 def compare(
     first: Annotated[str, typer.Argument(help="Run id, 'latest', or a run's folder.")],
     second: Annotated[str, typer.Argument(help="Another; differences are second minus first.")],
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     metric: Annotated[
         list[str] | None, typer.Option(metavar="<str>", help="Only this metric; may be given several times.")
     ] = None,
@@ -203,11 +200,9 @@ def compare(
         raise UnknownNameError("format", form, FORMATS)
     from poolbench_driver.api import loading
     from poolbench_driver.comparison import as_markdown, as_tables
-    from poolbench_driver.records import find_run
 
-    folders = [find_run(output, name) for name in (first, second)]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
-    comparison = loading.compare(*folders, across=names, metrics=metric or None, seed=seed)
+    comparison = loading.compare(first, second, output=output, across=names, metrics=metric or None, seed=seed)
     tables = as_tables(comparison.changes, everything=everything)
     if as_json or form == "json":
         print_data(comparison.to_dict(), comparison.changes.values)
@@ -224,7 +219,7 @@ def ranks(
     names: Annotated[
         list[str] | None, typer.Argument(help="Runs of one budget and corpus, e.g. of several models; default: latest.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     metric: Annotated[str | None, typer.Option(help="A ranked metric; default: what the suite shows first.")] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -243,7 +238,7 @@ def ranks(
 
 def watch(
     name: RunName = "latest",
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     interval_s: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
     as_json: AsJson = False,
 ) -> int:
@@ -251,7 +246,7 @@ def watch(
     runs = _runs(output, name)
     run, last = runs.find(name), dict[str, Any]()
     while True:
-        state = run.state
+        state = run.read_state()
         facts = {"run": run.id, "state": state.get("state", "unknown")}
         facts |= {count: state.get(count) for count in ("tasks_done", "tasks", "failures")}
         if facts != last:
@@ -277,14 +272,13 @@ def _left_s(runs: Runs, run: Run) -> float | None:
     return None if progress is None else progress.left_s
 
 
-def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
+def cancel(name: RunName = "latest", output: RunsFolder = Path("runs")) -> int:
     """Ask the driver of a run on any machine to stop; finished work is kept, and what is in work is dropped."""
-    from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, Runs
+    from poolbench_driver.records import open_runs
 
-    runs = Runs(output, RunRecords(open_artifacts().store))
+    runs = open_runs(output)
     run = runs.find(name)
-    state = run.state.get("state", "unknown")
+    state = run.read_state().get("state", "unknown")
     if state == RunState.STARTING:
         typer.echo(f"{run.id} is starting; cancel it when `poolbench-driver watch` shows it running", err=True)
         return Exit.FAILURES
@@ -298,17 +292,16 @@ def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
 
 def _runs(output: Path, name: str) -> Runs:
     """Return the runs here and in the store; those here alone if there is no store and they have the one asked for."""
-    from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, Runs
+    from poolbench_driver.records import Runs, open_runs
 
     try:
-        runs = Runs(output, RunRecords(open_artifacts().store))
+        runs = open_runs(output)
         runs.find(name)
         return runs
     except NotFoundError:
         raise
     except PoolbenchError as error:
-        here = Runs(output, None)
+        here = Runs(output)
         try:
             here.find(name)
         except NotFoundError:
@@ -319,10 +312,8 @@ def _runs(output: Path, name: str) -> Runs:
 
 def _again(runs: Runs, run: Run) -> Run:
     """Look at a run again; a store that is away for some time is waited for."""
-    from poolbench_driver.records import Run
-
     try:
-        return Run(run.id, run.folder, runs.records.get(run.id) if runs.records else None)
+        return runs.look_again(run)
     except PoolbenchError as error:
         if not error.retryable:
             raise
@@ -330,12 +321,12 @@ def _again(runs: Runs, run: Run) -> Run:
 
 
 def _show_end(run: Run, state: dict[str, Any]) -> int:
-    log = run.folder.file("driver.log") if run.folder else None
+    log = run.file("driver.log")
     if state.get("state") == RunState.DIED:
-        where = f"; {log} says why" if log and log.is_file() else ""
+        where = f"; {log} says why" if log.is_file() else ""
         typer.echo(f"the driver of {run.id} is gone{where}; the same run command continues it", err=True)
     elif state.get("state") in (RunState.DONE, RunState.FAILURES):
         remote_report = f"{state.get('folder', '?')}/report/index.html on {state.get('host', 'another machine')}"
-        report = run.folder.file("report") / "index.html" if run.folder else remote_report
+        report = run.file("report") / "index.html" if run.is_here else remote_report
         typer.echo(f"report: {report}", err=True)
     return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES

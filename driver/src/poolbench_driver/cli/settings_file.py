@@ -30,7 +30,7 @@ def check(file: File, as_json: AsJson = False) -> None:
     """Check a file of settings, without a cluster: every name and every value. A wrong one ends with exit code 2."""
     from poolbench_driver.contract.load import load_run_config
     from poolbench_driver.contract.registry import SUITES
-    from poolbench_driver.records.folder import run_id
+    from poolbench_driver.records import run_id
 
     config = load_run_config(file, {})
     SUITES.get(config.suite).load().check(config)

@@ -15,8 +15,8 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from poolbench.contracts.wire import Exit
-from poolbench_driver.cli.export import Licence, Runs, command_line, in_store, with_progress
-from poolbench_driver.cli.runs import RunName
+from poolbench_driver.cli.export import Licence, command_line, in_store, with_progress
+from poolbench_driver.cli.runs import RunName, RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def submit(
     output: Annotated[Path, typer.Option(help="Bundle to write, such as run.zip.")],
     run: RunName = "latest",
     key: Annotated[Path | None, typer.Option(help="Private SSH key that signs the bundle; default: unsigned.")] = None,
-    runs: Runs = Path("runs"),
+    runs: RunsFolder = Path("runs"),
     licence: Licence = None,
 ) -> int:
     """Pack a finished run as one file that others can verify: tables, settings, manifest, versions, signature."""
@@ -115,7 +115,7 @@ class LeaderboardCommand(TyperCommand):
 def push(
     source: Annotated[str, typer.Argument(help="Run id, 'latest', or the folder of a vector.")],
     place: Annotated[str, typer.Argument(help=_PLACE)],
-    runs: Runs = Path("runs"),
+    runs: RunsFolder = Path("runs"),
     licence: Licence = None,
 ) -> int:
     """Write a run, or a vector, with card and checksums to where others can pull it."""

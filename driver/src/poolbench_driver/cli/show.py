@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import NotFoundError, PoolbenchError, UnknownNameError
-from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.page import Part
     from poolbench_driver.job import Job
-    from poolbench_driver.records import RunFolder
+    from poolbench_driver.records import Run
 
 #: Characters that the beginning of a cell's id needs.
 _LEAST = 6
@@ -44,18 +44,18 @@ class _Thing:
 def show(
     name: Annotated[str, typer.Argument(help="Of a run, a cell, a passage or text, or a task; a cell's may be cut.")],
     run: Annotated[str | None, typer.Option(help="Look in this run alone: its id, 'latest', or its folder.")] = None,
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
     """Find out what a name stands for and show it: a run, a cell of its results, a passage or text, or a task."""
-    from poolbench_driver.records import find_run, list_runs
+    from poolbench_driver.records import Runs, find_run
 
-    local = {folder.id: folder for folder in list_runs(output)}
+    local = {folder.id: folder for folder in Runs(output).all()}
     if name == "latest" or name in local or (Path(name) / "config.resolved.yaml").is_file():
         _print(_run(find_run(output, name)), as_json=as_json)
         return
     folders = list(local.values()) if run is None else [find_run(output, run)]
-    finders: tuple[Callable[[RunFolder, str], _Thing | None], ...] = (_cell, _text, _failed)
+    finders: tuple[Callable[[Run, str], _Thing | None], ...] = (_cell, _text, _failed)
     places = [(find, folder) for find in finders for folder in folders]
     if re.fullmatch(_TASK, name):
         places += [(_planned, folder) for folder in folders[:_PLANNED]]
@@ -94,8 +94,8 @@ def _print(thing: _Thing, *, as_json: bool) -> None:
         typer.echo("\n\n".join(["", *parts_markdown(thing.parts)]))
 
 
-def _run(folder: RunFolder) -> _Thing:
-    config, state, view = folder.config(), folder.read_state(), folder.file("report") / "view.json"
+def _run(folder: Run) -> _Thing:
+    config, state, view = folder.config, folder.read_state(), folder.file("report") / "view.json"
     answer = json.loads(view.read_text("utf-8"))["answer"] if view.is_file() else None
     facts = {"run": folder.id, **{name: getattr(config, name) for name in ("suite", "model", "protocol", "seed")}}
     facts |= {"budget": config.budget.name, "concepts": list(config.concept_ids), "folder": str(folder.path)}
@@ -105,7 +105,7 @@ def _run(folder: RunFolder) -> _Thing:
     return _Thing("run", facts | {"answer": words})
 
 
-def _cell(folder: RunFolder, name: str) -> _Thing | None:
+def _cell(folder: Run, name: str) -> _Thing | None:
     """Return the cell whose id is or begins with a name. Raise UnknownNameError if several do."""
     from poolbench_driver.evidence import evidence_of
 
@@ -121,7 +121,7 @@ def _cell(folder: RunFolder, name: str) -> _Thing | None:
     return _Thing("cell", facts, parts=evidence_of(folder, ids[0]))
 
 
-def _text(folder: RunFolder, name: str) -> _Thing | None:
+def _text(folder: Run, name: str) -> _Thing | None:
     """Return a passage or generated text with what the run keeps of it: its words and its scores."""
     by_table = {table: folder.rows(table, **{column: name}) for table, column in _TEXTS.items()}
     of_folder, scores = by_table.pop("evidence"), [row for rows in by_table.values() for row in rows]
@@ -133,7 +133,7 @@ def _text(folder: RunFolder, name: str) -> _Thing | None:
     return _Thing(kind, {"run": folder.id, kind: name, "of": block, "words": words}, scores)
 
 
-def _stored(folder: RunFolder, block: str, name: str) -> list[dict[str, Any]]:
+def _stored(folder: Run, block: str, name: str) -> list[dict[str, Any]]:
     """Return the text from the object store; none where that cannot be read, or where it must stay there."""
     from poolbench_driver.contract.evidence import TextGroup
     from poolbench_driver.evidence import store_reader
@@ -144,23 +144,24 @@ def _stored(folder: RunFolder, block: str, name: str) -> list[dict[str, Any]]:
     return []
 
 
-def _job(folder: RunFolder) -> Job:
+def _job(folder: Run) -> Job:
     """Return a run as it was planned. Raise PoolbenchError where no cluster or no model is at hand."""
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
+    from poolbench_driver.records import recall_concepts
 
-    folder.recall_concepts()
-    return prepare(folder.config(), open_session(), folder.model())
+    recall_concepts(folder)
+    return prepare(folder.config, open_session(), folder.model)
 
 
-def _failed(folder: RunFolder, name: str) -> _Thing | None:
+def _failed(folder: Run, name: str) -> _Thing | None:
     for row in folder.rows("failures", task_id=name):
         facts = {"run": folder.id, "task": name, "of": row["kind"], "state": "failed"}
         return _Thing("task", facts | {fact: row[fact] for fact in ("status", "reason", "blocked")})
     return None
 
 
-def _planned(folder: RunFolder, name: str) -> _Thing | None:
+def _planned(folder: Run, name: str) -> _Thing | None:
     """Return a task of the run's plan; None without it, or where no cluster can be asked."""
     from poolbench.steps import label_of
 
@@ -184,7 +185,7 @@ def _planned(folder: RunFolder, name: str) -> _Thing | None:
     return _Thing("task", facts, [{"role": role, "of task": side, "artifact": key} for role, key, side in keys])
 
 
-def _ids(folder: RunFolder, columns: Mapping[str, str]) -> list[str]:
+def _ids(folder: Run, columns: Mapping[str, str]) -> list[str]:
     """Return the ids in columns of some tables of a run, as far as it has these."""
     ids = list[str]()
     for table, column in columns.items():

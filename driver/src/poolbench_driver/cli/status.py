@@ -15,7 +15,7 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import ServiceState
-from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data, table_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _RUN_COLUMNS = ("run", "state", "tasks_done", "tasks", "failures", "updated_at",
 
 
 def status(
-    output: Output = Path("runs"), as_json: AsJson = False, watch: Watch = False, interval_s: Interval = 2.0
+    output: RunsFolder = Path("runs"), as_json: AsJson = False, watch: Watch = False, interval_s: Interval = 2.0
 ) -> int:
     """Show services, queues, dead letters, and the runs of the cluster and of --output."""
     from poolbench_driver.cluster.services import TokenRefusedError, open_services

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
-from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import print_data, table_of
 from poolbench_driver.waiting import waiting
 
@@ -47,7 +47,7 @@ def steer(
     features: Annotated[
         str | None, typer.Option(help="Numbers of features with commas; their decoder rows are added.")
     ] = None,
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     edit: Annotated[
         list[str] | None,
         typer.Option(metavar="<str>", help=f"{_EDIT}, several times; a registered vector's id may stand for the file."),

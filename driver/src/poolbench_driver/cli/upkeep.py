@@ -11,13 +11,13 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
-from poolbench_driver.cli.runs import Output
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.records import Run, RunFolder
+    from poolbench_driver.records import Run
     from poolbench_driver.stages.stage import Plan
 
 
@@ -28,7 +28,7 @@ def doctor(
     check: Annotated[
         bool, typer.Option("--check", help="Load the models in extractor and steerer, and measure what works.")
     ] = False,
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     as_json: AsJson = False,
 ) -> int:
     """Check disk, ports, clocks, store, broker, credentials, services, GPUs and models; exit code 1 after a failure."""
@@ -59,7 +59,7 @@ def model(
 
 
 def gc(
-    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
+    output: RunsFolder = Path("runs"),
     delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
     forget: Annotated[
@@ -78,11 +78,11 @@ def gc(
     records = RunRecords(session.artifacts.store)
     for run in [Runs(output, records).find(name) for name in (forget or "").split(",") if name]:
         if run.unfinished:
-            raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
+            raise ConfigError(f"{run.id} runs on {run.read_state().get('host', 'another machine')}; cancel it first")
         if run.record is None:
             raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
         records.forget(run.id)
-        stays = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
+        stays = f"; {run.path} stays, and while it does, gc keeps its artifacts" if run.is_here else ""
         typer.echo(f"the record of {run.id} is removed{stays}", err=True)
     runs = Runs(output, records).all()
     if not runs and delete:
@@ -121,24 +121,25 @@ def needed_by(runs: Iterable[Run], session: Session) -> set[str]:
 
     records, keys = RunRecords(session.artifacts.store), set[str]()
     for run in runs:
-        if run.record:
+        if run.record is not None:
             keys.update(records.keys(run.id))
-        if run.folder and (plan := _plan_of(run.folder, session, recorded=run.record is not None)):
+        if run.is_here and (plan := _plan_of(run, session)):
             keys |= plan.keys
     return keys
 
 
-def _plan_of(folder: RunFolder, session: Session, *, recorded: bool) -> Plan | None:
+def _plan_of(run: Run, session: Session) -> Plan | None:
     """Return the plan of a run; None, with a note, if it cannot be planned here and its record names its keys."""
     from poolbench_driver.job import prepare
+    from poolbench_driver.records import recall_concepts
 
     try:
-        folder.recall_concepts()
-        return prepare(folder.config(), session, folder.model()).plan
+        recall_concepts(run)
+        return prepare(run.config, session, run.model).plan
     except PoolbenchError as error:
-        if not recorded:
+        if run.record is None:
             raise
-        typer.echo(f"note: {folder.id} cannot be planned here, and its record says what it needs: {error}", err=True)
+        typer.echo(f"note: {run.id} cannot be planned here, and its record says what it needs: {error}", err=True)
         return None
 
 

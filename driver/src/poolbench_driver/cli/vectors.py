@@ -9,6 +9,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import InputError
+from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 from poolbench_driver.waiting import waiting
 
@@ -25,14 +26,13 @@ _FORMATS = "poolbench, gguf (llama.cpp), repeng, easysteer, neuronpedia, transfo
 _COLUMNS = ("name", "model", "layer", "strategy", "construction", "strength", "where")
 
 Named = Annotated[str, typer.Argument(help="Folder of a vector, a file with a card, or a name below vectors/.")]
-Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 
 
 @app.command()
 def ls(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders to look below; default: vectors.")] = None,
     run: Annotated[str | None, typer.Option(help="Also the directions of this run: its id, or 'latest'.")] = None,
-    runs: Runs = Path("runs"),
+    runs: RunsFolder = Path("runs"),
     as_json: AsJson = False,
 ) -> int:
     """List the vectors below folders, and those that a run has made."""
@@ -119,7 +119,7 @@ def export_(
     strategy: Annotated[str | None, typer.Option(help="Its strategy; default: the one that steered best.")] = None,
     layer: Annotated[int | None, typer.Option(help="Block index; default: the best one, or all of VECTOR.")] = None,
     construction: Annotated[str | None, typer.Option(help="Such as C1; default: that of the run's steering.")] = None,
-    runs: Runs = Path("runs"),
+    runs: RunsFolder = Path("runs"),
 ) -> None:
     """Write a vector for another tool, or as a folder with its card. Those of sensitive concepts are refused."""
     from poolbench_driver.cluster.session import open_artifacts
@@ -227,7 +227,7 @@ def serve_probe(
     strategy: Annotated[str | None, typer.Option(help="Its strategy; default: of the highest AUROC.")] = None,
     layer: Annotated[int | None, typer.Option(help="Block index; default: of the highest AUROC.")] = None,
     run: Annotated[str, typer.Option(help="Run that made it: its id, or 'latest'.")] = "latest",
-    runs: Runs = Path("runs"),
+    runs: RunsFolder = Path("runs"),
 ) -> None:
     """Serve the probe of a run, so that requests read its log-odds along by the name of the concept."""
     from poolbench_driver.cli.export import opened

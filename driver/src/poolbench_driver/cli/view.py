@@ -13,7 +13,7 @@ import typer
 
 from poolbench.errors import ConfigError
 from poolbench.settings import ConsoleSettings
-from poolbench_driver.cli.runs import Output, RunName
+from poolbench_driver.cli.runs import RunName, RunsFolder
 
 if TYPE_CHECKING:
     from poolbench_driver.console.app import Console
@@ -23,7 +23,7 @@ def view(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Run ids, 'latest', folders of runs, or a folder of several runs.")
     ] = None,
-    output: Output = Path("runs"),
+    output: RunsFolder = Path("runs"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0 for any free one.")] = 0,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Show the runs of a cluster too, and ask its services; needs its token.")
@@ -34,9 +34,9 @@ def view(
     import uvicorn
 
     from poolbench_driver.console.app import Console
-    from poolbench_driver.console.source import source_of
+    from poolbench_driver.records import local_runs
 
-    console = _of_cluster(output) if cluster else Console(source_of(output, runs or ()))
+    console = _of_cluster(output) if cluster else Console(local_runs(output, runs or ()))
     application = console.application(ConsoleSettings.load().names)
     listener = socket.socket()
     try:
@@ -53,7 +53,7 @@ def view(
         uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=2)).run([listener])
 
 
-def open_page(name: RunName = "latest", output: Output = Path("runs")) -> None:
+def open_page(name: RunName = "latest", output: RunsFolder = Path("runs")) -> None:
     """Open the page of a run in the browser; without a browser, print where it is."""
     from poolbench_driver.records import find_run
     from poolbench_driver.report import write_report
@@ -70,14 +70,8 @@ def _of_cluster(output: Path) -> Console:
     """Return the console of the cluster, as `/console` is where the cluster serves it."""
     from poolbench.http.tokens import Tokens
     from poolbench_driver.cluster.services import open_services
-    from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.console.app import Console
-    from poolbench_driver.console.source import RunSource
-    from poolbench_driver.records import RunRecords
+    from poolbench_driver.records import open_runs
 
     services = open_services()
-    return Console(
-        RunSource(output, RunRecords(open_artifacts(services.settings).store)),
-        services,
-        Tokens.fixed(services.settings.token),
-    )
+    return Console(open_runs(output, services.settings), services, Tokens.fixed(services.settings.token))

@@ -8,12 +8,12 @@ from poolbench_driver.comparison.render import as_sentence, as_tables
 from poolbench_driver.contract.evidence import EVIDENCE
 from poolbench_driver.contract.page import Answer, Cell, Column, Line, Page, Part, Passage, SideBySide, Span, Table
 from poolbench_driver.pages.plain import passage
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 
 _NUMBERS = ("first", "second", "difference", "change", "p", "p (Holm)", "cells", "concepts", "value", "num_strategies")
 
 
-def changes_page(folders: Sequence[RunFolder], changes: RunChanges, *, everything: bool = True) -> Page:
+def changes_page(folders: Sequence[Run], changes: RunChanges, *, everything: bool = True) -> Page:
     """Return the changes from the first of two runs to the second, as `as_tables`, with the texts that both kept."""
     tables = as_tables(changes, everything=everything)
     sentence = as_sentence(changes, *(folder.id for folder in folders))
@@ -51,7 +51,7 @@ def _cell(row: Row, name: str) -> Cell:
 _MOST_TEXTS = 20
 
 
-def _changed_texts(folders: Sequence[RunFolder]) -> Part:
+def _changed_texts(folders: Sequence[Run]) -> Part:
     """Return the texts of the same opening, entrant and seed that two runs kept and that differ."""
     first, second = ({_identity(row): row for row in folder.rows(EVIDENCE)} for folder in folders)
     common = [key for key in first if key in second]
@@ -66,7 +66,7 @@ def _changed_texts(folders: Sequence[RunFolder]) -> Part:
     return Part("texts", "Texts that changed", blocks, note=note)
 
 
-def _side(folder: RunFolder, row: Row) -> tuple[str, Passage]:
+def _side(folder: Run, row: Row) -> tuple[str, Passage]:
     return f"{folder.id}: {', '.join(filter(None, _identity(row)))}", passage("\n".join(_texts_of(row)))
 
 

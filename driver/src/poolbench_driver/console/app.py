@@ -29,13 +29,12 @@ from poolbench_driver.console.listed import runs_page
 from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
 from poolbench_driver.console.playground import PATH as PLAYGROUND
 from poolbench_driver.console.playground import Playground, playground_page
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.evidence import TOKENS, TextGroup
 from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
 from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_reader, tokens_of
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs
 from poolbench_driver.report import read_page
 
 #: Makes the page of a request.
@@ -52,22 +51,22 @@ class Console:
     """What the views of the console read.
 
     Attributes:
-        source: The runs.
+        runs: The runs.
         services: The services of a cluster, for what is asked of a model; None without a cluster.
         tokens: The tokens of the cluster; None without a cluster.
     """
 
-    source: RunSource
+    runs: Runs
     services: Services | None = None
     tokens: Tokens | None = None
 
     def application(self, hosts: Collection[str] = ()) -> Starlette:
         """Return the ASGI application, which answers under `hosts`, the names of this machine, and addresses."""
-        board = BoardView(self.source)
+        board = BoardView(self.runs)
         views: dict[str, View] = {
-            "/": lambda request: runs_page(self.source),
+            "/": lambda request: runs_page(self.runs),
             "/board": lambda request: board.page(request.query_params),
-            "/compare": lambda request: comparison_page(self.source, request.query_params),
+            "/compare": lambda request: comparison_page(self.runs, request.query_params),
             "/runs/{run}/": lambda request: _run_page(self._folder(request)),
             "/runs/{run}/cells/{cell}": self._cell_page,
             "/runs/{run}/entrants/{entrant:path}": self._entrant_page,
@@ -86,7 +85,7 @@ class Console:
 
     def _live_routes(self) -> Iterator[Route]:
         """Yield what happens now: pages that renew themselves, the facts behind them, and actions on dead letters."""
-        live = Live(self.source, self.services)
+        live = Live(self.runs, self.services)
         subject = self.services.settings.http_address if self.services else "this machine"
         views: dict[str, tuple[Act, Callable[[dict[str, Any]], Page]]] = {
             "/live": (live.state, partial(live_page, subject=subject)),
@@ -99,8 +98,8 @@ class Console:
         for verb, act in (("retry", live.retry), ("drop", live.drop)):
             yield Route(f"/api/dead-letters/{{letter}}/{verb}", partial(_facts, act), methods=["POST"])
 
-    def _folder(self, request: Request) -> RunFolder:
-        return self.source.folder(request.path_params["run"])
+    def _folder(self, request: Request) -> Run:
+        return self.runs.fetch(self.runs.find(request.path_params["run"]), renew=True)
 
     def _cell_page(self, request: Request) -> Page:
         folder = self._folder(request)
@@ -114,7 +113,7 @@ class Console:
         folder, (cell_id, text_id) = self._folder(request), (request.path_params[name] for name in ("cell", "text"))
         if self.services is None:
             raise NotFoundError("the tokens of a text are explained by a cluster; open its console")
-        artifacts = None if self.source.records is None else Artifacts(self.source.records.store)
+        artifacts = None if self.runs.records is None else Artifacts(self.runs.records.store)
         read_store = partial(_read_store, folder.path)
         return _parts_page(folder, tokens_of(folder, cell_id, text_id, self.services, read_store, artifacts))
 
@@ -162,17 +161,17 @@ class Console:
         return HTMLResponse(html_of(page, around=self._around(request)), status)
 
 
-def _run_page(folder: RunFolder) -> Page:
+def _run_page(folder: Run) -> Page:
     return _page_at(folder.path, folder.id, folder.file("results.parquet").stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
 def _page_at(path: Path, run_id: str, changed_ns: int) -> Page:
     """Return the page of a run, which is read once."""
-    return read_page(RunFolder(path, run_id))
+    return read_page(Run(path, run_id))
 
 
-def _parts_page(folder: RunFolder, parts: Sequence[Part]) -> Page:
+def _parts_page(folder: Run, parts: Sequence[Part]) -> Page:
     """Return what stands behind a figure or an entrant of a run, as a page of its own."""
     answer = Answer([Span(parts[0].heading)], [parts[0].note] if parts[0].note else [])
     return Page("PoolBench", folder.id, answer, Table.of([], []), parts=parts)
@@ -192,8 +191,8 @@ def _store_reader(path: Path) -> ReadStore:
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
 
-    folder, session = RunFolder(path), open_session()
-    return store_reader(prepare(folder.config(), session, folder.model()).plan, session.artifacts)
+    folder, session = Run(path), open_session()
+    return store_reader(prepare(folder.config, session, folder.model).plan, session.artifacts)
 
 
 def _described(error: Exception) -> tuple[int, str, str]:

@@ -20,13 +20,12 @@ from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
 from poolbench.statistics.multiple import benjamini_hochberg
 from poolbench.statistics.ranks import best_first
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.metrics import is_higher_better, metric_info
 from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.pages.text import interval
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, Runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,8 +88,8 @@ class Quantity:
 class BoardView:
     """The boards of runs, whose figures are read once."""
 
-    def __init__(self, source: RunSource) -> None:
-        self._source = source
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
         self._lock = threading.Lock()
         self._tables: dict[tuple[str, int], pa.Table | str] = {}  # by run and time of its change; why it has none
         self._quantities: list[Quantity] = []
@@ -126,7 +125,7 @@ class BoardView:
     def _read(self) -> tuple[list[Quantity], list[Line]]:
         """Return the figures of all runs, and those that cannot be read; only what changed is read again."""
         with self._lock:
-            finished, unread = self._source.finished()
+            finished, unread = self._runs.finished()
             folders = {(folder.id, folder.file("results.parquet").stat().st_mtime_ns): folder for folder in finished}
             if folders.keys() != self._tables.keys():
                 new = [key for key in folders if key not in self._tables]
@@ -138,7 +137,7 @@ class BoardView:
             return self._quantities, [Line.of(*run_and_reason) for run_and_reason in unread.items()]
 
 
-def _shown(folder: RunFolder) -> pa.Table | str:
+def _shown(folder: Run) -> pa.Table | str:
     """Return the figures of a run that its board shows, with what is compared and over what it is averaged.
 
     Of a run that is damaged, of another version or of a suite that is not installed here, return what is wrong.

@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from poolbench_driver.comparison import changes_page, compare_runs, read_results
 from poolbench_driver.comparison.pairing import ACROSS
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Answer, Form, FormField, Page, Span, Table
+from poolbench_driver.records import Runs
 
 
-def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
+def comparison_page(runs: Runs, query: Mapping[str, str]) -> Page:
     """Return the comparison that a query asks for: `first`, `second` and `across`; without them, the choice alone.
 
     Raises:
         ConfigError: The runs have no cell in common.
     """
-    runs = [folder.id for folder in source.finished()[0]]
-    ids = [query.get("first") or next(iter(runs[1:]), ""), query.get("second") or next(iter(runs), "")]
+    finished = [run.id for run in runs.finished()[0]]
+    ids = [query.get("first") or next(iter(finished[1:]), ""), query.get("second") or next(iter(finished), "")]
     across = query.get("across", "")
     form = Form(
         [
             *(
-                FormField(name, f"{name} run", run, [(one, one) for one in runs])
+                FormField(name, f"{name} run", run, [(one, one) for one in finished])
                 for name, run in zip(("first", "second"), ids, strict=True)
             ),
             FormField(
@@ -32,9 +32,9 @@ def comparison_page(source: RunSource, query: Mapping[str, str]) -> Page:
         ],
         button="Compare",
     )
-    if "first" not in query or len(runs) < 2:
+    if "first" not in query or len(finished) < 2:
         return Page("Compare", "two runs", Answer([Span("Choose two runs.")]), Table.of([], []), form=form)
-    folders = [source.folder(name) for name in ids]
-    first, second = (read_results(folder) for folder in folders)
+    compared = [runs.fetch(runs.find(name), renew=True) for name in ids]
+    first, second = map(read_results, compared)
     changes = compare_runs(first, second, across=[across] if across else ())
-    return replace(changes_page(folders, changes), form=form)
+    return replace(changes_page(compared, changes), form=form)

@@ -6,16 +6,14 @@ from typing import Any
 
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
-from poolbench_driver.records import Run
-from poolbench_driver.records.folder import UNFINISHED
+from poolbench_driver.records import UNFINISHED, Run, Runs
 
 
-def runs_page(source: RunSource) -> Page:
+def runs_page(shown: Runs) -> Page:
     """Return all runs, newest first; those that have ended open their page."""
-    runs = source.all()
-    states = [run.state for run in runs]
+    runs = shown.all()
+    states = [run.read_state() for run in runs]
     finished = [run.id for run, state in zip(runs, states, strict=True) if state.get("state") == RunState.DONE]
     headline = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
     sentences = [f"{len(finished)} finished."] if runs else ["`poolbench-driver run` makes one."]
@@ -31,7 +29,7 @@ def runs_page(source: RunSource) -> Page:
         updated,
         machine,
     ]
-    lines = [_line(run, fields, source) for run, fields in zip(runs, states, strict=True)]
+    lines = [_line(run, fields, shown) for run, fields in zip(runs, states, strict=True)]
     parts = []
     if len(finished) > 1:
         choices = [(name, name) for name in finished]
@@ -44,27 +42,27 @@ def runs_page(source: RunSource) -> Page:
         ]
     return Page(
         "Runs",
-        "of the cluster" if source.records else source.output.name,
+        "of the cluster" if shown.records else shown.output.name,
         Answer([Span(headline)], sentences),
         Table.of(columns, lines),
         parts=parts,
     )
 
 
-def _line(run: Run, state: dict[str, Any], source: RunSource) -> Line:
+def _line(run: Run, state: dict[str, Any], runs: Runs) -> Line:
     numbers = [str(state.get(name, "")) for name in ("tasks_done", "tasks", "failures")]
-    settings = _settings(run, source)
+    settings = _settings(run, runs)
     texts = [settings, str(state.get("updated_at", "")).replace("T", " ")[:16], str(state.get("host", ""))]
     page = f"runs/{run.id}/{'progress' if state.get('state') in UNFINISHED else ''}"
     return Line.of(Cell(run.id, opens=page), str(state.get("state", "")), *numbers, *texts)
 
 
-def _settings(run: Run, source: RunSource) -> str:
+def _settings(run: Run, runs: Runs) -> str:
     """Return suite and model of a run, or what is wrong with its settings."""
-    if run.folder is None:
-        return source.records.config(run.id).model if source.records else ""
+    if not run.is_here:
+        return runs.records.config(run.id).model if runs.records else ""
     try:
-        config = run.folder.config()
+        config = run.config
     except PoolbenchError as error:
         return str(error)
     return f"{config.suite}, {config.model}"

@@ -17,7 +17,6 @@ from poolbench.errors import NotFoundError, shown
 from poolbench.statuses import ServiceState
 from poolbench_driver.cluster.dead_letters import DeadLetters, ListedLetters, Selection, listed_letters, open_letters
 from poolbench_driver.cluster.services import Services
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import (
     Answer,
     Block,
@@ -34,8 +33,7 @@ from poolbench_driver.contract.page import (
     Span,
     Table,
 )
-from poolbench_driver.records import Runs
-from poolbench_driver.records.folder import UNFINISHED
+from poolbench_driver.records import UNFINISHED, Runs
 from poolbench_driver.records.overview import overview
 
 #: A reading is as new as this for all who ask.
@@ -49,12 +47,12 @@ class Live:
     """What the live view reads and does.
 
     Args:
-        source: The runs.
+        runs: The runs.
         services: The services of the cluster; None without one, so that runs of this machine alone are shown.
     """
 
-    def __init__(self, source: RunSource, services: Services | None) -> None:
-        self._source, self._services = source, services
+    def __init__(self, runs: Runs, services: Services | None) -> None:
+        self._runs, self._services = runs, services
         self._lock = threading.Lock()
         self._state: dict[str, Any] = {}
         self._read_s = -float("inf")
@@ -69,10 +67,10 @@ class Live:
 
     def _read(self) -> dict[str, Any]:
         if self._services is None:
-            runs = [{"run": run.id, **run.state} for run in self._source.all()]
+            runs = [{"run": run.id, **run.read_state()} for run in self._runs.all()]
             state: dict[str, Any] = {"services": [], "runs": runs, "damaged": ""}
         else:
-            state = overview(self._services, self._source.output)
+            state = overview(self._services, self._runs.output)
         working = [run["run"] for run in state["runs"] if run.get("state") in UNFINISHED][:_MOST_RUNS]
         letters = self._letters.rows(Selection()) if self._letters and "unknown" not in state else []
         newest = sorted(letters, key=lambda row: row["at"] or "", reverse=True)[:_MOST_LETTERS]
@@ -80,10 +78,10 @@ class Live:
 
     def progress(self, run: str) -> dict[str, Any]:
         """Return the state of a run and how far it is. Raise NotFoundError if no run has this id."""
-        records = self._source.records
-        listed = Runs(self._source.output, records).find(run)
+        records, listed = self._runs.records, self._runs.find(run)
         progress = records.progress(listed.id) if records else None
-        return {"run": listed.id, **listed.state, "progress": progress.model_dump(mode="json") if progress else None}
+        facts = {"run": listed.id, **listed.read_state()}
+        return {**facts, "progress": progress.model_dump(mode="json") if progress else None}
 
     @cached_property
     def _letters(self) -> DeadLetters | ListedLetters | None:

@@ -11,8 +11,7 @@ from poolbench.storage import store_id
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.cluster.session import open_artifacts
 from poolbench_driver.console.app import Console
-from poolbench_driver.console.source import RunSource
-from poolbench_driver.records import RunRecords
+from poolbench_driver.records import RunRecords, Runs
 
 
 def application() -> Border:
@@ -21,6 +20,5 @@ def application() -> Border:
     store = open_artifacts(settings).store
     copies = Path(tempfile.gettempdir(), f"poolbench-console-{os.getuid()}-{store_id(store)[:8]}")
     copies.mkdir(mode=0o700, exist_ok=True)
-    source = RunSource(copies, RunRecords(store))
-    console = Console(source, Services(settings), Tokens.of_cluster())
+    console = Console(Runs(copies, RunRecords(store)), Services(settings), Tokens.of_cluster())
     return Border(console.application(ConsoleSettings.load().names), BorderLimits())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from poolbench_driver.config import RunConfig
 
@@ -84,14 +84,24 @@ class Tables:
     unranked: Mapping[str, list[Row]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class FinishedRun:
+class FinishedRun(Protocol):
     """What a suite reads of a finished run."""
 
-    id: str
-    config: RunConfig
-    tables: Mapping[str, pa.Table]  # by name, such as `results`
-    model: ModelInfo | None = None  # as the run's folder has it; read where a suite needs it
+    @property
+    def id(self) -> str:
+        """Return the id of the run."""
+
+    @property
+    def config(self) -> RunConfig:
+        """Return the settings."""
+
+    @property
+    def tables(self) -> Mapping[str, pa.Table]:
+        """Return the tables by name, such as `results`."""
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """Return the model as the run's folder has it, or None if the folder does not have it."""
 
 
 @dataclass(frozen=True)

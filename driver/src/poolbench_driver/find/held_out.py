@@ -8,7 +8,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.storage import Artifacts
 from poolbench_driver.find.selection import Selection
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 
@@ -26,7 +26,7 @@ class HeldOutText:
 
 
 def held_out_texts(
-    plan: PoolBenchPlan, folder: RunFolder, artifacts: Artifacts, concept: str, selection: Selection
+    plan: PoolBenchPlan, folder: Run, artifacts: Artifacts, concept: str, selection: Selection
 ) -> list[HeldOutText]:
     """Return the texts of a run on the held-out openings, at the chosen strength and at 0."""
     entrant, texts = selection.chosen.entrant, list[HeldOutText]()

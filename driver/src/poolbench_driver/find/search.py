@@ -34,7 +34,7 @@ from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 from poolbench_driver.series import prepare_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -106,7 +106,7 @@ class SearchResult:
     vector: Vector
     selection: Selection
     screened: Sequence[Row]
-    runs: Sequence[RunFolder] = field(default_factory=tuple)
+    runs: Sequence[Run] = field(default_factory=tuple)
 
 
 def find(
@@ -135,12 +135,12 @@ def find(
     refuse_sensitive([concept])
     side_effects = checked_concepts(settings.side_effects or (), concept)
 
-    def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, RunFolder]:
+    def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, Run]:
         (job,) = prepare_all([config], session)
         assert isinstance(job.plan, PoolBenchPlan)
         if search.robustness is not None:
             search.robustness.require_fit(job.plan.scope)
-        folder = RunFolder.create(runs, job.config)
+        folder = create_run(runs, job.config)
         return job.plan, _finished(job.run(folder, open_display()))
 
     say(f"probing {concept}: all strategies at all layers")
@@ -152,7 +152,7 @@ def find(
             by_layer.setdefault(row["layer"], []).append(row["strategy"])
     if not by_layer:
         raise ConfigError(f"no strategy separates {concept}: {_why_null(screened)}")
-    steered = dict[int, tuple[PoolBenchPlan, RunFolder]]()
+    steered = dict[int, tuple[PoolBenchPlan, Run]]()
     for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
         say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
         steered[layer] = run(settings.steering(layer, strategies))
@@ -186,7 +186,7 @@ def find(
     return SearchResult(replace(vector, card=card), selection, screened, folders)
 
 
-def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]]) -> Selection:
+def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, Run]]) -> Selection:
     """Return the choice among all candidates of some runs by layer; those without a gain are left out with the reason.
 
     Raises:
@@ -207,7 +207,7 @@ def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, RunFolder]])
     return replace(selection, excluded={**excluded, **selection.excluded})
 
 
-def _finished(outcome: Outcome) -> RunFolder:
+def _finished(outcome: Outcome) -> Run:
     if outcome.empty or not outcome.tables:
         why = outcome.empty or f"it is {outcome.state}; the same command continues"
         raise ConfigError(f"run {outcome.folder.id} of the search has no figures: {why}")
@@ -235,7 +235,7 @@ def candidates_of(config: ConceptsConfig, layer: int) -> Iterator[Candidate]:
             yield Candidate(layer, config.steering.entrant(strategy, construction), strategy, construction)
 
 
-def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGrid:
+def grid_of(folder: Run, concept: str, candidate: Candidate) -> ResponseGrid:
     """Return the scores of a candidate's texts by opening and strength.
 
     Raises:
@@ -248,7 +248,7 @@ def grid_of(folder: RunFolder, concept: str, candidate: Candidate) -> ResponseGr
         tables_of_scores(folder.rows("text_scores", name=name, **of))
         for name, of in ((candidate.entrant, {"concept": concept}), (UNSTEERED, {}))
     )
-    return single_grid(steered, unsteered, concept, folder.config().seed)
+    return single_grid(steered, unsteered, concept, folder.config.seed)
 
 
 def _with_figures(vector: Vector, selection: Selection, damage: Damage, further: Sequence[CardMeasure] = ()) -> Vector:

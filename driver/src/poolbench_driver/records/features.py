@@ -12,8 +12,8 @@ from poolbench.contracts import Row
 from poolbench.contracts.tables import SUBJECT_FEATURES
 from poolbench.errors import InputError, NotFoundError, UnknownNameError
 from poolbench.model_folders.folders import local_folder
-from poolbench_driver.records.folder import RunFolder, list_runs
-from poolbench_driver.records.writer import find_run
+from poolbench_driver.records.finding import Runs, find_run
+from poolbench_driver.records.run import Run
 
 #: The table's name, and its columns: SUBJECT_FEATURES of each autoencoder.
 FEATURES = "features"
@@ -83,26 +83,26 @@ def weights_of_subject(
         UnknownNameError: The run has no such autoencoder or subject.
         InputError: The run measured another model, or another autoencoder of this name; or no feature differs.
     """
-    folder = _latest(output, autoencoder) if run is None else find_run(output, run)
-    measured_model = folder.config().model
+    measured = _latest(output, autoencoder) if run is None else find_run(output, run)
+    measured_model = measured.config.model
     if model not in (measured_model, str(local_folder(measured_model))):
-        raise InputError(f"run {folder.id} measured {measured_model}; steer that with --model {measured_model}")
-    entrants = folder.read_table("entrants").to_pylist()
+        raise InputError(f"run {measured.id} measured {measured_model}; steer that with --model {measured_model}")
+    entrants = measured.tables["entrants"].to_pylist()
     if any(row["entrant"] == autoencoder and row["autoencoder"] != identity for row in entrants):
-        raise InputError(f"run {folder.id} measured another autoencoder called {autoencoder}; measure this one again")
-    rows = features_of(folder.read_table(FEATURES), autoencoder, subject=subject)
+        raise InputError(f"run {measured.id} measured another autoencoder called {autoencoder}; measure this one again")
+    rows = features_of(measured.tables[FEATURES], autoencoder, subject=subject)
     if not rows:
         raise InputError(f"no feature of {autoencoder} differs between the high and the low stories of {subject}")
     largest = sorted(rows, key=lambda row: (-abs(row["difference"]), row["feature"]))[:C5_FEATURES]
-    return folder.id, {row["feature"]: row["difference"] for row in largest}
+    return measured.id, {row["feature"]: row["difference"] for row in largest}
 
 
-def _latest(output: Path, autoencoder: str) -> RunFolder:
+def _latest(output: Path, autoencoder: str) -> Run:
     """Return the newest run with features of an autoencoder. Raise NotFoundError if there is none."""
-    for folder in list_runs(output):
-        measured = folder.read_table(FEATURES)["autoencoder"].unique() if FEATURES in folder.tables else pa.array([])
-        if autoencoder in measured.to_pylist():
-            return folder
+    for run in Runs(output).all():
+        table = run.read_table(FEATURES, ["autoencoder"]) if FEATURES in run.tables else FEATURES_SCHEMA.empty_table()
+        if autoencoder in table["autoencoder"].unique().to_pylist():
+            return run
     raise NotFoundError(
         f"no run in {output} has features of {autoencoder} by subject; one that compares autoencoders on stories makes "
         f"them (`run --saes {autoencoder}`)"

@@ -10,8 +10,8 @@ from typing import Any
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import PoolbenchError
 from poolbench_driver.cluster.services import Services
-from poolbench_driver.cluster.session import cluster_state, open_artifacts, try_health
-from poolbench_driver.records.record import RunRecords, Runs
+from poolbench_driver.cluster.session import cluster_state, try_health
+from poolbench_driver.records.finding import open_runs
 
 
 def overview(connected: Services, output: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def overview(connected: Services, output: Path) -> dict[str, Any]:
         states = dict(zip(SERVICES, pool.map(partial(try_health, connected), SERVICES), strict=True))
     try:
         cluster = cluster_state(connected)
-        runs = Runs(output, RunRecords(open_artifacts(connected.settings).store)).all()
+        runs = open_runs(output, connected.settings).all()
     except PoolbenchError as error:
         if connected.settings.broker_url:
             raise
@@ -34,6 +34,6 @@ def overview(connected: Services, output: Path) -> dict[str, Any]:
     return {
         "services": [{"service": one["service"], "health": states[one["service"]], **one} for one in cluster["queues"]],
         "newest_dead_letters": cluster["newest_dead_letters"],
-        "runs": [{"run": run.id, **run.state, "local": run.folder is not None} for run in runs],
+        "runs": [{"run": run.id, **run.read_state(), "local": run.is_here} for run in runs],
         "damaged": cluster["damaged"],
     }

@@ -4,133 +4,32 @@ A thread writes the record, so that a slow or absent store never holds up the ru
 not make it look dead. What cannot be written is tried again at the next tick.
 """
 
-import hashlib
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from poolbench.contracts.wire import RUN_FILES, run_path
-from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError
+from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
-from poolbench.storage import open_store
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.config import RunConfig
-from poolbench_driver.records.folder import RunFolder, manifest_files, now, without_copies
+from poolbench_driver.records.folder import now, write_state
 from poolbench_driver.records.progress import FirstFigures
-from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, PROGRESS, STATE, Run, RunRecords, Runs, encode_keys
+from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, PROGRESS, STATE, encode_keys
+from poolbench_driver.records.run import MANIFEST_FILE, Run, is_published, manifest_files
 
-_MANIFEST, _STATE = "manifest.json", "state.json"
 
-
-def write_files(store: ObjectStore, folder: RunFolder) -> None:
+def write_files(store: ObjectStore, run: Run) -> None:
     """Write the files of a run's manifest into the store, and the manifest last."""
-    for name in manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST)):
+    manifest = run.file(MANIFEST_FILE).read_bytes()
+    for name in manifest_files(manifest, run.file(MANIFEST_FILE)):
         if is_published(name):
-            store.put(run_path(folder.id, f"{RUN_FILES}{name}"), folder.file(name).read_bytes())
-    store.put(run_path(folder.id, f"{RUN_FILES}{_MANIFEST}"), folder.file(_MANIFEST).read_bytes())
-
-
-def find_run(output: Path, name: str) -> RunFolder:
-    """Return a run by its folder, its id or `latest`, or by `<store>/runs/<id>` with the URI of an object store.
-
-    A run of another machine is fetched into `output` first. Raise NotFoundError if no run has this name, or if it has
-    not ended.
-    """
-    if (Path(name) / "config.resolved.yaml").is_file():
-        return RunFolder.at(Path(name).resolve()).checked()
-    place, _, run_name = name.rstrip("/").rpartition("/runs/") if "://" in name else ("", "", name)
-    try:
-        return RunFolder.find(output, run_name)
-    except NotFoundError as error:
-        store = open_store(place) if place else _store(error)
-        return fetch_run(Runs(output, RunRecords(store)).find(run_name), store, output)
-
-
-def find_runs(output: Path, names: Iterable[str]) -> list[RunFolder]:
-    """Return runs by name as `find_run` does, each once: copies of a run do not count twice on a board."""
-    return without_copies(find_run(output, name) for name in names)
-
-
-def fetch_run(run: Run, store: ObjectStore, output: Path, *, renew: bool = False) -> RunFolder:
-    """Return the folder of a run, which is copied from the object store unless it is there.
-
-    Args:
-        run: The run.
-        store: The object store.
-        output: Folder of the runs.
-        renew: Copy it again if the run has been written since.
-
-    Raises:
-        NotFoundError: The run has not ended.
-    """
-    with suppress(NotFoundError):  # `latest` of the store may have been fetched before
-        folder = RunFolder.find(output, run.id)
-        if not renew or folder.read_state().get("updated_at") == run.state.get("updated_at"):
-            return folder
-    return _fetched(store, run.id, run.state, output)
-
-
-def is_published(name: str) -> bool:
-    """Return whether other machines need a file; they write the report themselves."""
-    return "/" not in name and name.endswith((".parquet", ".yaml", ".json"))
-
-
-def _store(error: NotFoundError) -> ObjectStore:
-    """Return the object store; without one, the error that the run is not in the folder stands."""
-    from poolbench_driver.cluster.session import open_artifacts
-
-    try:
-        return open_artifacts().store
-    except ConfigError:
-        raise error from None
-
-
-def _fetched(store: ObjectStore, run_id: str, state: dict[str, Any], output: Path) -> RunFolder:
-    """Copy the files of a run, each checked against the manifest. The folder appears whole or not at all.
-
-    A folder of that name stays until its files are there.
-    """
-    place, partial, before = (output / name for name in (run_id, f".{run_id}.partial", f".{run_id}.before"))
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        manifest = _get(store, run_id, _MANIFEST, state)
-        for name, sha256 in manifest_files(manifest, run_path(run_id, f"{RUN_FILES}{_MANIFEST}")).items():
-            if is_published(name):
-                data = _get(store, run_id, name, state)
-                if hashlib.sha256(data).hexdigest() != sha256:
-                    path = run_path(run_id, f"{RUN_FILES}{name}")
-                    raise IntegrityError(f"{path} is damaged; the same `poolbench-driver run` command writes it again")
-                (partial / name).write_bytes(data)
-        (partial / _MANIFEST).write_bytes(manifest)
-        (partial / _STATE).write_text(json.dumps(state, indent=1), "utf-8")
-        if place.exists():
-            shutil.rmtree(before, ignore_errors=True)
-            place.rename(before)
-        partial.rename(place)
-        shutil.rmtree(before, ignore_errors=True)
-    except (OSError, PoolbenchError):
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return RunFolder(place.resolve())
-
-
-def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> bytes:
-    try:
-        return store.get(run_path(run_id, f"{RUN_FILES}{name}"))
-    except NotFoundError:
-        where = f"{state.get('host', 'another machine')}, folder {state.get('folder', '?')}"
-        raise NotFoundError(
-            f"the object store has no {name} of run {run_id} (state: {state.get('state', 'unknown')}; {where}): tables "
-            "are there when a run has ended; the same `poolbench-driver run` command writes them"
-        ) from None
+            store.put(run_path(run.id, f"{RUN_FILES}{name}"), run.file(name).read_bytes())
+    store.put(run_path(run.id, f"{RUN_FILES}{MANIFEST_FILE}"), manifest)
 
 
 #: How many of the first figures a run prints.
@@ -159,14 +58,14 @@ class RunWriter:
     def __init__(
         self,
         store: ObjectStore,
-        folder: RunFolder,
+        run: Run,
         note: Callable[[str], None],
         rhythm: Rhythm | None = None,
         follow_state: Callable[[RunState, Mapping[str, Any]], None] = lambda state, fields: None,
     ) -> None:
         """Write into `store`; `follow_state` takes the state and its fields at each change."""
         self._follow_state = follow_state
-        self._store, self._folder, self._note, self._rhythm = store, folder, note, rhythm or Rhythm()
+        self._store, self._run, self._note, self._rhythm = store, run, note, rhythm or Rhythm()
         self._lock = threading.Lock()
         self._plan: dict[str, bytes] = {}  # files still to write, in this order and before the state
         self._state: dict[str, Any] = {}
@@ -200,9 +99,9 @@ class RunWriter:
     def write_state(self, state: RunState, **fields: Any) -> None:
         """Write the state into the run's folder now, and into the store soon."""
         self._follow_state(state, fields)
-        content = self._folder.write_state(state, **fields)
+        content = write_state(self._run, state, **fields)
         with self._lock:
-            self._state = content | {"folder": str(self._folder.path.resolve())}
+            self._state = content | {"folder": str(self._run.path.resolve())}
             self._changed = True
 
     def follow(self, first_figures: FirstFigures) -> None:
@@ -217,7 +116,7 @@ class RunWriter:
     def write_files(self) -> None:
         """Write the tables of the run into the store, for other machines. A store that is away fails no run."""
         try:
-            write_files(self._store, self._folder)
+            write_files(self._store, self._run)
         except PoolbenchError as error:
             self._note(f"the tables of this run could not be written into the object store: {error}")
 
@@ -232,11 +131,11 @@ class RunWriter:
     def _tick(self) -> None:
         try:
             if not self._cleared:
-                self._store.delete(run_path(self._folder.id, CANCEL))
+                self._store.delete(run_path(self._run.id, CANCEL))
                 self._cleared = True
             self._write()
             self._publish_progress()
-            if not self._cancelled.is_set() and self._store.exists(run_path(self._folder.id, CANCEL)):
+            if not self._cancelled.is_set() and self._store.exists(run_path(self._run.id, CANCEL)):
                 self._cancelled.set()
         except PoolbenchError as error:
             if not self._failing:
@@ -258,13 +157,13 @@ class RunWriter:
                 self._has_noted_figures = True
         progress = {**progress, "figures": figures}
         if {**progress, "elapsed_s": 0} != {**self._written_progress, "elapsed_s": 0}:
-            self._store.put(run_path(self._folder.id, PROGRESS), json.dumps(progress).encode())
+            self._store.put(run_path(self._run.id, PROGRESS), json.dumps(progress).encode())
             self._written_progress = progress
 
     def _write(self) -> None:
         """Write what is new; write the state again after some time, because its age shows that the driver lives."""
         for name, data in list(self._plan.items()):
-            self._store.put(run_path(self._folder.id, name), data)
+            self._store.put(run_path(self._run.id, name), data)
             with self._lock:
                 if self._plan.get(name) is data:
                     del self._plan[name]
@@ -275,7 +174,7 @@ class RunWriter:
             return
         content = json.dumps(state | {"heartbeat_at": now()}, indent=1).encode()
         try:
-            self._store.put(run_path(self._folder.id, STATE), content)
+            self._store.put(run_path(self._run.id, STATE), content)
         except PoolbenchError:
             self._changed = True
             raise

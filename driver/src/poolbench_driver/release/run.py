@@ -21,7 +21,6 @@ from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.config import ReadingConfig, RunConfig
 from poolbench_driver.contract.evidence import EVIDENCE
-from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.dataset_folder import (
     CROISSANT,
@@ -34,19 +33,18 @@ from poolbench_driver.dataset_folder import (
     sha256_of,
     write_release,
 )
-from poolbench_driver.records import RunFolder, is_published
-from poolbench_driver.records.folder import manifest_files
+from poolbench_driver.records import Run, is_published, manifest_files
 
 
 def release_facts(
-    kind: str, folder: RunFolder, model: str, revision: str | None, licence: str, command: str
+    kind: str, folder: Run, model: str, revision: str | None, licence: str, command: str
 ) -> dict[str, Any]:
     """Return the fields of the manifest that say what a release is and where it comes from."""
     return {
         "kind": kind,
         "version": 1,
         "run_id": folder.id,
-        "config_hash": folder.config().config_hash(),
+        "config_hash": folder.config.config_hash(),
         "code_version": __version__,
         "model": model,
         "model_revision": revision,
@@ -85,7 +83,7 @@ _TEXTS = {
 
 
 def export_run(
-    folder: RunFolder,
+    folder: Run,
     artifacts: Artifacts,
     keys: Iterable[str],
     output: Path,
@@ -108,8 +106,8 @@ def export_run(
         IntegrityError: A file of the run is not the one that its manifest names.
     """
     files = _files(folder, with_texts)
-    results = folder.read_table("results").slice(0, 1).to_pylist()
-    model: dict[str, Any] = results[0] if results else {"model": folder.config().model, "model_revision": None}
+    results = folder.tables["results"].slice(0, 1).to_pylist()
+    model: dict[str, Any] = results[0] if results else {"model": folder.config.model, "model_revision": None}
     output = output.resolve()
     require_same(output, {"kind": KIND, "run_id": folder.id})
     with replacing(output) as partial:
@@ -125,14 +123,14 @@ def export_run(
         return write_release(partial, card, {**facts, "missing": []}, {})
 
 
-def _files(folder: RunFolder, with_texts: bool) -> list[str]:
+def _files(folder: Run, with_texts: bool) -> list[str]:
     """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
     try:
         listed = manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST))
     except FileNotFoundError:
         raise NotFoundError(f"run {folder.id} has not ended; `poolbench-driver run` finishes it") from None
     # The licence of texts that a run kept for its readers is not known here.
-    left_out = {EVIDENCE, *(() if with_texts else SUITES.get(folder.config().suite).text_tables)}
+    left_out = {EVIDENCE, *(() if with_texts else folder.suite.text_tables)}
     # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
     names = [name for name in listed if is_published(name) and name.removesuffix(".parquet") not in left_out]
     for name in names:
@@ -149,7 +147,7 @@ def _files(folder: RunFolder, with_texts: bool) -> list[str]:
 _TYPES = {"string": "sc:Text", "double": "sc:Float", "bool": "sc:Boolean", "int": "sc:Integer"}
 
 
-def _croissant(partial: Path, folder: RunFolder, files: Iterable[str], licence: str) -> str:
+def _croissant(partial: Path, folder: Run, files: Iterable[str], licence: str) -> str:
     """Return the metadata of the tables of a run that have rows."""
     described = dict[str, tuple[str, RecordFields]]()
     for name in _tables(partial / folder.id, files):
@@ -158,7 +156,7 @@ def _croissant(partial: Path, folder: RunFolder, files: Iterable[str], licence: 
         fields = {column: (_TYPES[kind], column) for column, kind in types.items() if kind in _TYPES}
         described[f"{folder.id}/{name}"] = sha256_of(file), fields
     about = f"Figures and scores of the run {folder.id} of PoolBench."
-    return croissant(folder.id, about, [licence], f"1.0.0+{folder.config().config_hash()}", described)
+    return croissant(folder.id, about, [licence], f"1.0.0+{folder.config.config_hash()}", described)
 
 
 def _tables(folder: Path, files: Iterable[str]) -> list[str]:
@@ -199,9 +197,9 @@ def _installed() -> dict[str, Any]:
 
 
 def _card(
-    folder: RunFolder, files: Sequence[str], model: dict[str, Any], licence: str, command: str, with_texts: bool
+    folder: Run, files: Sequence[str], model: dict[str, Any], licence: str, command: str, with_texts: bool
 ) -> str:
-    config = folder.config()
+    config = folder.config
     run_facts = {
         "run": folder.id,
         "suite": config.suite,
@@ -219,7 +217,7 @@ def _card(
         "",
         f"`poolbench-driver leaderboard {folder.id} --output .` prints its boards.",
     ]
-    suite = SUITES.get(config.suite)
+    suite = folder.suite
     lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[with_texts and bool(suite.text_tables)])
     configs = [(name.removesuffix(".parquet"), f"{folder.id}/{name}") for name in _tables(folder.path, files)]
     header = hub_header(

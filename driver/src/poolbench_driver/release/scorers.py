@@ -61,7 +61,7 @@ def export_scorers(export: Export, output: Path) -> dict[str, Any]:
     stages = export.plan.steering
     if stages is None:
         raise NotFoundError(f"run {export.folder.id} measured D1 alone: it has no scorers")
-    gates = scorer_notes(export.folder.read_table("results"))
+    gates = scorer_notes(export.folder.tables["results"])
     missing, lines = list[dict[str, str]](), list[str]()
     with export.writing(output, KIND) as partial:
         for concept in export.concepts:

@@ -12,7 +12,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same
 from poolbench_driver.models import MODEL_LICENCES
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.release.run import origin, release_facts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
@@ -25,7 +25,7 @@ BASE_LICENCES = {"minilm": "apache-2.0", "bert-base-uncased": "apache-2.0"}
 class Export:
     """The run that is exported, and how."""
 
-    folder: RunFolder
+    folder: Run
     plan: PoolBenchPlan
     artifacts: Artifacts
     concepts: Sequence[str]

@@ -99,8 +99,8 @@ def export_steered_outputs(export: Export, output: Path) -> dict[str, Any]:
     if stages is None:
         metrics = ", ".join(export.scope.config.metrics)
         raise NotFoundError(f"run {folder.id} measured {metrics} alone: it has no steered texts")
-    scores = folder.read_table("text_scores")
-    notes = scorer_notes(folder.read_table("results"))
+    scores = folder.tables["text_scores"]
+    notes = scorer_notes(folder.tables["results"])
     with export.writing(output, KIND) as partial:
         files, missing = {}, []
         for concept in export.concepts:

@@ -8,12 +8,12 @@ from pathlib import Path
 from poolbench.errors import NotFoundError
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.console.board import BoardView
-from poolbench_driver.console.source import RunSource
 from poolbench_driver.contract.page import Cell, Column, Line, Page, Part, Span, Table
 from poolbench_driver.contract.verification import Say, State
 from poolbench_driver.dataset_folder import CHECKSUMS
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of
+from poolbench_driver.records import Runs
 from poolbench_driver.sharing.bundle import is_added
 from poolbench_driver.sharing.verification import Verdict, verify
 
@@ -51,7 +51,7 @@ def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, 
                 (root / verdict.run).rename(runs / line)
             if line not in lines or _is_signed(verdict):
                 lines[line] = verdict
-        page = _page(BoardView(RunSource(runs)), verdicts, lines)
+        page = _page(BoardView(Runs(runs)), verdicts, lines)
     output.mkdir(parents=True, exist_ok=True)
     write_at_once(output / "board.json", json_of(page))
     write_at_once(output / "index.html", html_of(page))

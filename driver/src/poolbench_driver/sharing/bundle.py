@@ -24,7 +24,7 @@ from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.statuses import RunState
 from poolbench.storage import Artifacts
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS, CROISSANT, MANIFEST, files_below, sha256_of
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.release.run import ENVIRONMENT, export_run
 from poolbench_driver.sharing.signatures import sign
 
@@ -45,7 +45,7 @@ class Bundle:
     """The files of an opened bundle."""
 
     root: Path
-    folder: RunFolder
+    folder: Run
 
     @property
     def digest(self) -> str:
@@ -54,7 +54,7 @@ class Bundle:
 
 
 def submit(
-    folder: RunFolder,
+    folder: Run,
     artifacts: Artifacts,
     keys: Iterable[str],
     output: Path,
@@ -141,7 +141,7 @@ def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
             raise InputError(f"it is not a bundle: one run and {CHECKSUMS} are needed, and nothing else")
         if refused := refused_tables(root):
             raise InputError("; ".join(refused[:3]))
-        yield Bundle(root, RunFolder(runs[0]))
+        yield Bundle(root, Run(runs[0]))
 
 
 def is_added(name: str) -> bool:

@@ -11,11 +11,11 @@ from poolbench.statuses import Status
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import MeasuresAlone
-from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec, FinishedRun
+from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.contract.verification import Check, Say, State, named
 from poolbench_driver.loop import Pace, RunLoop
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.records import Run
 from poolbench_driver.series import prepare_all
 from poolbench_driver.stages.stage import Plan, PlannedWork, committed_keys
 
@@ -41,18 +41,17 @@ class Rerun:
     open_display: Callable[[], Display]
     pace: Pace | None = None
 
-    def __call__(self, run: FinishedRun, say: Say) -> Check:
+    def __call__(self, run: Run, say: Say) -> Check:
         """Return whether the figures of the drawn cells agree.
 
         Raises:
             PoolbenchError: The cluster cannot measure them.
         """
-        info = SUITES.get(run.config.suite)
-        suite = info.load()
+        suite, spec = run.suite.load(), run.suite.board
         if not isinstance(suite, MeasuresAlone):
-            raise ConfigError(f"no cell of the suite {info.id} is measured alone; leave out --rerun")
+            raise ConfigError(f"no cell of the suite {run.suite.id} is measured alone; leave out --rerun")
         session = self.open_session()
-        artifacts, spec, rows = session.artifacts, info.board, run.tables["results"].to_pylist()
+        artifacts, rows = session.artifacts, run.tables["results"].to_pylist()
         (job,) = prepare_all([run.config], session)
         cells = drawn(rows, spec, self.draw)[: self.count]
         say(f"rerun, draw {self.draw}: {'; '.join(', '.join(map(str, cell)) for cell in cells)}")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,17 +13,14 @@ from poolbench.contracts.results import cell_id, results_digest
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.contract.abilities import VerifiesFigures
-from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, differs, is_close, named
 from poolbench_driver.dataset_folder import CHECKSUMS, MANIFEST, files_below, sha256_of
-from poolbench_driver.records import run_id
-from poolbench_driver.records.folder import manifest_files
+from poolbench_driver.records import Run, manifest_files, recall_concepts, run_id
 from poolbench_driver.sharing.bundle import SIGNATURE, Bundle, checksums, opened
 from poolbench_driver.sharing.signatures import check
 
 #: Measures cells of a run again, and returns the stage.
-Rerun = Callable[[FinishedRun, Say], Check]
+Rerun = Callable[[Run, Say], Check]
 #: What damaged or hostile tables raise where code of the pipeline reads them.
 _DAMAGE = (
     PoolbenchError,
@@ -100,13 +97,13 @@ def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say)
     try:
         yield _digests(bundle)
         stage = "configuration"
-        bundle.folder.recall_concepts()
-        run = replace(bundle.folder.finished(), model=bundle.folder.model())
+        recall_concepts(bundle.folder)
+        run = bundle.folder
         rows = run.tables["results"].to_pylist()
         yield _configuration(run, rows)
         yield _model(run, rows)
         stage = "scores"
-        suite = SUITES.get(run.config.suite).load()
+        suite = run.suite.load()
         for one in suite.verify(run, say) if isinstance(suite, VerifiesFigures) else ():
             stage = one.stage
             yield one
@@ -153,12 +150,12 @@ def _digests(bundle: Bundle) -> Check:
     for name in (name.partition("/")[2] for name in names if "/" in name):
         if name != MANIFEST and listed.get(name) != present[f"{folder.id}/{name}"]:
             problems.append(f"{name} is not as the manifest of the run says")
-    if json.loads(manifest).get("results_digest") != results_digest(folder.read_table("results")):
+    if json.loads(manifest).get("results_digest") != results_digest(folder.tables["results"]):
         problems.append("results.parquet has another digest than the manifest of the run")
     return Check.of("digests", problems, f"{len(names)} files are as their checksums say, the results as their digest")
 
 
-def _configuration(run: FinishedRun, rows: Sequence[Row]) -> Check:
+def _configuration(run: Run, rows: Sequence[Row]) -> Check:
     """Compare what all rows say with the settings, and each row's id with the row."""
     config = run.config
     problems = [] if run.id == run_id(config) else [f"the run is {run.id}, and its settings are of {run_id(config)}"]
@@ -172,7 +169,7 @@ def _configuration(run: FinishedRun, rows: Sequence[Row]) -> Check:
     return Check.of("configuration", problems, f"{len(rows)} rows are of the settings {config.config_hash()}")
 
 
-def _model(run: FinishedRun, rows: Sequence[Row]) -> Check:
+def _model(run: Run, rows: Sequence[Row]) -> Check:
     """Compare the revision of the model in the rows with the run's record of it, and with the model of this machine."""
     recorded = None if run.model is None else run.model.ref
     revisions = {row["model_revision"] for row in rows}
@@ -189,9 +186,9 @@ def _model(run: FinishedRun, rows: Sequence[Row]) -> Check:
     return Check.of("model", problems, f"{where} is the model of this machine too")
 
 
-def _ranks(rows: Sequence[Row], run: FinishedRun) -> Check:
+def _ranks(rows: Sequence[Row], run: Run) -> Check:
     """Rank the figures again, and compare ranks, boards and pairs."""
-    spec, problems = SUITES.get(run.config.suite).board, list[str]()
+    spec, problems = run.suite.board, list[str]()
     ranks, boards, pairs = rank_rows([row for row in rows if row["metric"] != "rank.mean"], spec)
     stored, again = (
         {(row[spec.entrant], row["params"]): row for row in part if row["metric"] == "rank.mean"}

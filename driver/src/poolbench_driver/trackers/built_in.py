@@ -13,7 +13,7 @@ from typing import Any
 
 from poolbench.contracts import Row
 from poolbench.statuses import RunState
-from poolbench_driver.records.folder import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.trackers.tracker import TRACKERS
 
 #: Project or experiment of runs, where the tool's own variable names no other.
@@ -25,7 +25,7 @@ _RUN_TAG, _MAX_CHARACTERS = "poolbench.run", 6000  # the latter of a parameter, 
 class MLflow:
     """A run of the experiment `MLFLOW_EXPERIMENT_NAME`, at `MLFLOW_TRACKING_URI`."""
 
-    def started(self, run: RunFolder, settings: Mapping[str, Any]) -> None:
+    def started(self, run: Run, settings: Mapping[str, Any]) -> None:
         from mlflow import MlflowClient
 
         self._client, self._table = MlflowClient(), run.file("results.parquet")
@@ -62,7 +62,7 @@ class MLflow:
 class WandB:
     """A run of the project `WANDB_PROJECT`; `WANDB_MODE=offline` writes it into a folder."""
 
-    def started(self, run: RunFolder, settings: Mapping[str, Any]) -> None:
+    def started(self, run: Run, settings: Mapping[str, Any]) -> None:
         with redirect_stdout(sys.stderr):  # both tools greet; standard output is for data
             self._run, self._name = self._open(run.id, dict(settings)), run.id
 

@@ -17,7 +17,7 @@ from poolbench.statuses import RunState
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.plain import is_rank
-from poolbench_driver.records.folder import UNFINISHED, RunFolder
+from poolbench_driver.records import UNFINISHED, Run
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.trackers.tracker import TrackerKind
 
@@ -32,9 +32,7 @@ _MAX_SHOWN = 300
 class Feed:
     """The trackers of one run, for as long as the `with` block lasts."""
 
-    def __init__(
-        self, kinds: Sequence[TrackerKind], plan: Plan, folder: RunFolder, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, kinds: Sequence[TrackerKind], plan: Plan, folder: Run, note: Callable[[str], None]) -> None:
         """Name the run; `note` takes a line for each tracker that fails."""
         self._threads = [_Thread(kind, note) for kind in kinds]
         self._config, self._folder = plan.config, folder

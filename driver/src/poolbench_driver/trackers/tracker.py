@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from poolbench.contracts import Row
 from poolbench.registry import Registry
 from poolbench.statuses import RunState
-from poolbench_driver.records.folder import RunFolder
+from poolbench_driver.records import Run
 
 
 class Tracker(Protocol):
     """Takes one run into a tool that follows experiments. The calls come in this order, all in one thread."""
 
-    def started(self, run: RunFolder, settings: Mapping[str, Any]) -> None:
+    def started(self, run: Run, settings: Mapping[str, Any]) -> None:
         """Open the run, or continue the one with its id. `settings` are those of `config.resolved.yaml`."""
 
     def progress(self, done: int, failed: int, total: int) -> None:

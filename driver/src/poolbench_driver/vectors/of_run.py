@@ -16,7 +16,7 @@ from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import MODEL_LICENCES, model_type
 from poolbench_driver.pages.text import listed
-from poolbench_driver.records import RunFolder, RunRecords
+from poolbench_driver.records import Run, RunRecords, recall_concepts
 from poolbench_driver.vectors.card import (
     Application,
     CardMeasure,
@@ -36,19 +36,19 @@ _SHOWN = 8
 _PARTS = ("C", "domain", "part", "of", "scp")
 
 
-def directions_of(folder: RunFolder) -> list[Row]:
+def directions_of(folder: Run) -> list[Row]:
     """Return the directions of a run, of each concept the best first."""
     return folder.rows("directions")
 
 
-def recommended_strengths(folder: RunFolder) -> dict[tuple[str, str, int], float]:
+def recommended_strengths(folder: Run) -> dict[tuple[str, str, int], float]:
     """Return the strength of the best gain by concept, strategy and layer, in residual norms."""
     rows = folder.rows("results", metric="d2.best_strength", protocol="corrected")
     return {(row["concept"], row["strategy"], row["layer"]): row["value"] for row in rows if row["value"] is not None}
 
 
 def vector_of_run(
-    folder: RunFolder,
+    folder: Run,
     artifacts: Artifacts,
     concept: str,
     strategy: str | None = None,
@@ -64,7 +64,7 @@ def vector_of_run(
         RestrictedError: The concept is sensitive, or passages of a sensitive one are in the direction.
         NotFoundError: The run has no such direction, or the object store has not.
     """
-    folder.recall_concepts()
+    recall_concepts(folder)
     refuse_sensitive([concept])
     row = _row_of(folder, concept, strategy, layer, construction)
     refuse_restricted(f"the direction of {concept}", [row["key"]])
@@ -73,7 +73,7 @@ def vector_of_run(
     return Vector(_card(folder, artifacts, row, vectors), vectors)
 
 
-def _row_of(folder: RunFolder, concept: str, strategy: str | None, layer: int | None, construction: str | None) -> Row:
+def _row_of(folder: Run, concept: str, strategy: str | None, layer: int | None, construction: str | None) -> Row:
     """Return the best direction that fits; of equal ones the one that was steered along the construction."""
     rows = directions_of(folder)
     of_concept = [row for row in rows if row["concept"] == concept]
@@ -103,8 +103,8 @@ def _read(artifacts: Artifacts, row: Row) -> np.ndarray:
     return np.asarray(vector, np.float32)
 
 
-def _card(folder: RunFolder, artifacts: Artifacts, row: Row, vectors: Mapping[int, np.ndarray]) -> VectorCard:
-    model = folder.model()
+def _card(folder: Run, artifacts: Artifacts, row: Row, vectors: Mapping[int, np.ndarray]) -> VectorCard:
+    model = folder.model
     if model is None:
         raise NotFoundError(f"run {folder.id} has not started: nothing says how deep its model is")
     figures = list(_figures(folder, row))
@@ -152,7 +152,7 @@ def _params(strategy: str) -> dict[str, Any]:
     return dict(json.loads(json.dumps({name: value for name, value in params.items() if name != "triggers"})))
 
 
-def _figures(folder: RunFolder, row: Row) -> Iterator[Row]:
+def _figures(folder: Run, row: Row) -> Iterator[Row]:
     """Yield the figures of D1, D2 and D3 that a run has of a direction, not those of its parts."""
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
     for figure in folder.rows("results", **at, protocol="corrected"):
@@ -170,7 +170,7 @@ def _measure(figure: Row) -> CardMeasure:
     )
 
 
-def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
+def _strength(folder: Run, row: Row, figures: list[Row]) -> Strength:
     """Return the strength of the best gain, and the range in which texts stayed fluent."""
     best = next((figure for figure in figures if figure["metric"] == "d2.best_strength"), None)
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
@@ -183,16 +183,16 @@ def _strength(folder: RunFolder, row: Row, figures: list[Row]) -> Strength:
     return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
 
 
-def _application(folder: RunFolder, norms: dict[int, float] | None) -> Application:
+def _application(folder: Run, norms: dict[int, float] | None) -> Application:
     """Return how the run has steered; a run of another suite has said nothing about it."""
-    config = folder.config()
+    config = folder.config
     if not isinstance(config, ConceptsConfig):
         return Application(residual_norms=norms)
     unit, positions = config.budget.alpha_unit, config.steering.positions
     return Application(alpha_unit=unit, residual_norms=norms, positions=positions)
 
 
-def _residual_norms(folder: RunFolder, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
+def _residual_norms(folder: Run, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
     """Return the calibration norms of layers; None where the run has measured none, or the store lost them."""
     try:
         keys = sorted(key for key in RunRecords(artifacts.store).keys(folder.id) if key.startswith(_CALIBRATION))

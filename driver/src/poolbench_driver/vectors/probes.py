@@ -9,7 +9,7 @@ from poolbench.errors import InputError, NotFoundError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench.storage import Artifacts
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: The construction whose vector is the weights of the converged probe.
@@ -17,7 +17,7 @@ _WEIGHTS = "C3"
 
 
 def probe_of_run(
-    folder: RunFolder, plan: PoolBenchPlan, artifacts: Artifacts, concept: str, strategy: str | None, layer: int | None
+    folder: Run, plan: PoolBenchPlan, artifacts: Artifacts, concept: str, strategy: str | None, layer: int | None
 ) -> dict[str, Any]:
     """Return the body of `POST /steerer/served/probes` for the run's probe of a concept.
 
@@ -75,7 +75,7 @@ def offset_of(margins: np.ndarray, labels: np.ndarray) -> float:
     return float((low + high) / 2)
 
 
-def _cell(folder: RunFolder, plan: PoolBenchPlan, concept: str, strategy: str | None, layer: int | None) -> Cell:
+def _cell(folder: Run, plan: PoolBenchPlan, concept: str, strategy: str | None, layer: int | None) -> Cell:
     """Return the strategy and layer with the highest AUROC among those that fit."""
     cells = list(plan.probes.concepts[concept].directions)
     fitting = [cell for cell in cells if strategy in (None, cell.strategy) and layer in (None, cell.layer)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.run_folders import written
+from driver.tests.run_folders import MadeRun, written
 from scipy import stats
 
 from poolbench.contracts.results import result_table
@@ -25,7 +25,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec, FinishedRun, Suite, SuiteInfo
 from poolbench_driver.pages.boards.power import PairPower, neighbours, power_table, sentence
 from poolbench_driver.pages.text import block_markdown
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run
 
 #: Four differences with mean 1/2 and standard deviation 1, so that the effect is .5.
 HALF = (0.5 - math.sqrt(0.75), 0.5 + math.sqrt(0.75), 0.5 - math.sqrt(0.75), 0.5 + math.sqrt(0.75))
@@ -164,7 +164,7 @@ def test_items_by_hand() -> None:
     values = {"a": [0.9, 0.9, 0.9], "b": [0.8, 0.7, 0.8]}
     results = result_table([*rows_of(values, "strategy"), *rows_of(values, "strategy", layer=3)])
     tables = {"results": results, "passage_scores": pa.Table.from_pylist(scores)}
-    run = FinishedRun("run", RunConfig(), tables)
+    run = MadeRun("run", RunConfig(), tables)
     (pair,) = neighbours(SUITES.get("poolbench"), [run])  # the stated difference of .02 is the observed one
     first, second, equal = pair.items
     assert (first.block, first.layer, first.n, first.items_needed) == ("concept-0", "2", 400, 503)
@@ -183,9 +183,9 @@ def test_items_by_hand() -> None:
         neighbours(SUITES.get("poolbench"), [run], planned=2.0)
 
 
-def folder_of(output: Path, values: Values, model: str = "demo", **tables: pa.Table) -> RunFolder:
+def folder_of(output: Path, values: Values, model: str = "demo", **tables: pa.Table) -> Run:
     """Write the folder of a finished run of PoolBench."""
-    folder = RunFolder.create(output, load_run_config(None, {"preset": "demo", "model": model}))
+    folder = create_run(output, load_run_config(None, {"preset": "demo", "model": model}))
     return written(folder, {"results": result_table(rows_of(values, "strategy", model=model)), **tables})
 
 
@@ -234,4 +234,4 @@ def test_without_two_entrants_there_is_nothing_to_compare(values: Values, tmp_pa
     folder = folder_of(tmp_path, values)
     with pytest.raises(ConfigError, match=r"no concept has two entrants with a value of d1\.auroc: measure"):
         leaderboard([folder.id], tmp_path, power=True)
-    assert neighbours(SUITES.get("poolbench"), [folder.finished()]) == []
+    assert neighbours(SUITES.get("poolbench"), [folder]) == []

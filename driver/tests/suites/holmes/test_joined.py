@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from driver.tests.run_folders import MadeRun
 
 from poolbench.errors import ConfigError, InputError
 from poolbench_corpora.probing import ProbingSets, suite_sets
@@ -35,7 +36,7 @@ def run_of(scores: dict[str, float], fidelity: str = "rebuilt", **settings: Any)
     ]
     config = load_run_config(None, {"suite": "holmes", "protocol": "published", **settings})
     tables = {"sets": pa.Table.from_pylist(sets), "published": pa.Table.from_pylist(rows)}
-    return FinishedRun("run-1", config, tables)
+    return MadeRun("run-1", config, tables)
 
 
 def among(folder: Path, *origins: FinishedRun | Path, table: str = RECORDED) -> Recorded:
@@ -86,7 +87,7 @@ def test_the_sets_that_ship_are_joined_to_those_of_the_public_suite(tmp_path: Pa
     tables = {"sets": pa.Table.from_pylist(sets), "published": pa.Table.from_pylist(rows)}
     head, *_ = RECORDED.partition("\n")
     lines = [f"0,{one.id},{one.type},{one.phenomenon},.03125,.9,.5" for one in suite_sets().values()]
-    recorded = among(tmp_path, FinishedRun("run-1", config, tables), table="\n".join([head, *lines]))
+    recorded = among(tmp_path, MadeRun("run-1", config, tables), table="\n".join([head, *lines]))
     assert recorded.notes[0].startswith(f"joined: {entrant}, on the 104 sets in common of 208; 25 of them rebuilt")
     assert pairs_of(recorded) == {"A": 100, entrant: 50, "B": 0}
 
@@ -95,9 +96,9 @@ def test_the_sets_that_ship_are_joined_to_those_of_the_public_suite(tmp_path: Pa
     ("run", "message"),
     [
         (run_of({"role": 0.9}), "no set in common: the table has dep and 2 others, what is joined has role"),
-        (FinishedRun("r", load_run_config(None, {"suite": "holmes"}), {}), "run it with --protocol published to join"),
+        (MadeRun("r", load_run_config(None, {"suite": "holmes"}), {}), "run it with --protocol published to join"),
         (run_of({"dep": 0.9}, fidelity="planted"), "none of its sets is, or stands for, a set of the public suite"),
-        (FinishedRun("r", load_run_config(None, {"suite": "humanoid"}), {}), "of the suite humanoid: --join takes"),
+        (MadeRun("r", load_run_config(None, {"suite": "humanoid"}), {}), "of the suite humanoid: --join takes"),
     ],
 )
 def test_a_run_that_cannot_be_joined_says_why(tmp_path: Path, run: FinishedRun, message: str) -> None:

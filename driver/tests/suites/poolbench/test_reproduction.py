@@ -17,7 +17,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.cli.reproduce import num_steered_texts, published_settings
 from poolbench_driver.config import SCORERS
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import Run, create_run, write_table
 from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.published_table import published_table
 from poolbench_driver.suites.poolbench.reproduction.cells import ComparedCell, RunRows, compare_cells
@@ -119,12 +119,12 @@ def test_rows_of_an_assembled_run_are_found(steered: Callable[..., Any]) -> None
     assert {name for name, protocol in found if protocol == "corrected"} >= {"D2_scp_c", "D2_M_c", "D2_phi_c"}
 
 
-def finished(output: Path, **settings: Any) -> RunFolder:
+def finished(output: Path, **settings: Any) -> Run:
     """A run folder as a finished run leaves it, of the rows above."""
     chosen = {**published_settings(TABLE, MODEL, "corpora/published"), **settings}
-    folder = RunFolder.create(output, load_run_config(None, chosen))
-    folder.write_table("results", result_table(CORRECTED))
-    folder.write_table("published", result_table(PUBLISHED))
+    folder = create_run(output, load_run_config(None, chosen))
+    write_table(folder, "results", result_table(CORRECTED))
+    write_table(folder, "published", result_table(PUBLISHED))
     return folder
 
 
@@ -156,8 +156,8 @@ def test_columns_display_and_settings_that_differ(tmp_path: Path) -> None:
 
 def test_nothing_to_compare_is_a_failure(tmp_path: Path) -> None:
     folder = finished(tmp_path)
-    folder.write_table("results", result_table([{**CORRECTED[0], "layer": 15}]))
-    folder.write_table("published", result_table([{**PUBLISHED[0], "layer": 15}]))
+    write_table(folder, "results", result_table([{**CORRECTED[0], "layer": 15}]))
+    write_table(folder, "published", result_table([{**PUBLISHED[0], "layer": 15}]))
     assert reproduce("--run", folder.id, "--output", str(tmp_path)).return_value == 1
 
 

@@ -24,7 +24,7 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Details, Prose
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunFolder
+from poolbench_driver.records import create_run
 from poolbench_driver.report import page_of
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
@@ -219,7 +219,7 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
     plan = plan_of([*ANGLES, COLLAPSED])
     write(plan, store)
     tables = assemble(plan, store, {}, "run-1")
-    page = page_of(written(RunFolder.create(tmp_path / "runs", plan.scope.config), tables))
+    page = page_of(written(create_run(tmp_path / "runs", plan.scope.config), tables))
     html, markdown = rendered(page)
     part = part_of(page, "cosines")
     assert Prose("Nearly equal, every pair at 0.99 or more (C1, layer 2): A1_mean, W4_hierarchical.") in part.blocks
