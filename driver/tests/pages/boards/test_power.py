@@ -22,7 +22,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import Units
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec, FinishedRun, Suite, SuiteInfo
+from poolbench_driver.contract.suite import BoardSpec, Suite, SuiteInfo
 from poolbench_driver.pages.boards.power import PairPower, neighbours, power_table, sentence
 from poolbench_driver.pages.text import block_markdown
 from poolbench_driver.records import Run, create_run
@@ -62,7 +62,7 @@ def rows_of(values: Values, column: str = "entrant", **columns: Any) -> list[dic
 
 def pairs_of(values: Values, info: SuiteInfo = INFO, planned: float | None = 0.5) -> list[PairPower]:
     tables = {"results": result_table(rows_of(values))}
-    return neighbours(info, [FinishedRun("run", RunConfig(), tables)], planned=planned)
+    return neighbours(info, [MadeRun("run", RunConfig(), tables)], planned=planned)
 
 
 def test_power_over_concepts_by_hand() -> None:
@@ -91,7 +91,7 @@ def test_power_is_of_the_stated_difference_and_not_of_the_observed_one() -> None
 def test_cells_are_means_over_layers_and_nulls_are_no_blocks() -> None:
     rows = rows_of({"a": [0.9, 0.8, 0.7, 0.9], "b": [0.8, 0.6, 0.6, None]})
     rows += rows_of({"a": [0.7, 0.8, 0.7, 0.9], "b": [0.4, 0.6, 0.4, 0.9]}, layer=3)
-    (pair,) = neighbours(INFO, [FinishedRun("run", RunConfig(), {"results": result_table(rows)})])
+    (pair,) = neighbours(INFO, [MadeRun("run", RunConfig(), {"results": result_table(rows)})])
     assert (pair.entrant, pair.n, pair.difference) == ("a", 3, pytest.approx((0.2 + 0.2 + 0.2) / 3))
     assert (pair.deviation, pair.power, pair.blocks_needed) == (pytest.approx(0, abs=1e-9), 1.0, 2)
 
