@@ -13,6 +13,8 @@ from tests.waiting import PATIENCE_S
 from poolbench_driver import cli
 
 HELP = {"torch", "ray", "vllm", "transformers", "spacy", "sklearn", "scipy"}
+#: What a suite does is loaded for a run alone.
+SUITES = {f"poolbench_driver.suites.{name}.suite" for name in ("holmes", "poolbench")}
 HEAVY = HELP | {"pyarrow", "vl_convert", "celery", "kombu", "numpy", "httpx"}
 #: Packages that only an extra installs, and modules of ours that every client can import without them.
 WITHOUT_EXTRAS = (
@@ -38,9 +40,10 @@ STEPS = {
     "import poolbench_driver.cli": HEAVY,
     "command('ls', 'strategies', '--json')": {"scipy", "torch", "pyarrow", "celery", "ray", "vl_convert", "httpx"},
     "command('vectors', 'ls')": {"scipy", "torch", "pyarrow", "transformers", "ray", "gguf", "httpx"},
-    "command('run', '-h')": HELP,
-    "command('run', '--suite', 'holmes', '-h')": HELP,
-    "command('run', '--suite', 'poolbench', '-h')": HELP,
+    "command('ls', 'suites')": HELP | SUITES,
+    "command('run', '-h')": HELP | SUITES,
+    "command('run', '--suite', 'holmes', '-h')": HELP | SUITES,
+    "command('run', '--suite', 'poolbench', '-h')": HELP | SUITES,
     "command('steer', '-h')": HELP,
 }
 COMMAND = """

@@ -68,6 +68,8 @@ def test_what_is_added_is_found_once_by_its_own_name(fruits: Any) -> None:
     with pytest.raises(ConfigError, match="fruit 'apple' is registered twice; choose another id"):
         made.add(Fruit("apple", weight=2.0))
     assert made.get("apple") is APPLE
+    with pytest.raises(ConfigError, match=r"it is a str; a fruit \(Fruit\)"):
+        made.add("apple")
     with pytest.raises(UnknownNameError, match="unknown fruit 'aple'; did you mean apple"):
         fruits().get("aple")
 

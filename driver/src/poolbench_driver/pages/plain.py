@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -31,6 +32,25 @@ def figure(row: Mapping[str, Any] | None, spec: str = ".3f") -> Cell:
         return Cell(row["status"], note=row["reason"] or "", opens=opens)
     ends = row["ci_low"], row["ci_high"]
     return Cell(f"{row['value']:{spec}}", row["value"], *ends, interval(ends, spec), opens=opens)
+
+
+def figures_by(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], dict[str, Row]]:
+    """Return result rows by metric, for each combination of values of some columns; absent ones have none."""
+    figures: dict[tuple[Any, ...], dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        figures[tuple(row[name] for name in columns)][row["metric"]] = row
+    return figures
+
+
+class HasFigures:
+    """What a line of a board is about, such as an entrant, with its result rows by metric."""
+
+    figures: Mapping[str, Row]
+
+    def value(self, metric: str) -> float | None:
+        """Return a figure; None where it is null or was not measured."""
+        value: float | None = self.figures.get(metric, {}).get("value")
+        return value
 
 
 def figure_path(row: Mapping[str, Any]) -> str:

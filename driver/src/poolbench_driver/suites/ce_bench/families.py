@@ -17,7 +17,7 @@ from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_config
 from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.contract.page import Cell, Line, Part, Table
-from poolbench_driver.pages.plain import figure, number
+from poolbench_driver.pages.plain import HasFigures, figure, number
 from poolbench_driver.suites.ce_bench.metrics import HELD_OUT, PRIMARY, RECOVERED, UNEXPLAINED
 
 AUTOENCODER, RANDOM, COORDINATES = "autoencoder", "random", "coordinates"
@@ -25,7 +25,7 @@ NUM_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Entrant:
+class Entrant(HasFigures):
     """An autoencoder, its random directions, or the coordinates of a layer.
 
     Attributes:
@@ -49,11 +49,6 @@ class Entrant:
     null_of: str | None = None
     sparse: Mapping[int, float | None] = field(default_factory=dict)
     model: str = ""
-
-    def value(self, metric: str) -> float | None:
-        """Return a figure; None where there is none."""
-        value: float | None = self.figures.get(metric, {}).get("value")
-        return value
 
     def figure(self, metric: str) -> Cell:
         """Return a figure, or why there is none. Random directions reconstruct nothing."""

@@ -15,6 +15,7 @@ from poolbench.errors import ConfigError
 from poolbench.statistics.correlation import pearson, spearman
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Problem, Span
+from poolbench_driver.pages.plain import figures_by
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
 from poolbench_driver.suites.ce_bench.families import AUTOENCODER, COORDINATES, RANDOM, Entrant, Families, families_of
 from poolbench_driver.suites.ce_bench.metrics import (
@@ -257,9 +258,7 @@ def _order(entrant: Entrant) -> tuple[bool, float, str]:
 
 
 def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entrant]:
-    figures: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        figures.setdefault(row["entrant"], {})[row["metric"]] = row
+    figures = figures_by(rows, "entrant")
     subjects: dict[str, dict[str, Row]] = {}
     for row in tables["subjects"].to_pylist():
         subjects.setdefault(row["entrant"], {})[row["subject"]] = row
@@ -270,7 +269,7 @@ def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entra
             entrant_row["kind"],
             entrant_row["layer"],
             entrant_row["architecture"],
-            figures.get(name, {}),
+            figures[name,],
             subjects.get(name, {}),
             entrant_row["family"],
             entrant_row["seed"],

@@ -14,7 +14,7 @@ from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
 from poolbench_driver.contract.vega import ACCENT, COLOURS
 from poolbench_driver.pages import drawing as draw
-from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
+from poolbench_driver.pages.plain import HasFigures, entrant_cell, figure, figures_by, number, spans
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
@@ -36,17 +36,13 @@ _WHICH = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(HasFigures):
     """A comparison on one set: its figures by metric, and its lines by size."""
 
     name: str  # what sets the second configuration apart from the first
     set: str
     figures: Mapping[str, Row]
     sizes: Sequence[Row]
-
-    def value(self, metric: str) -> float | None:
-        """Return a figure; None where it is null."""
-        return self.figures[metric]["value"]
 
     @property
     def is_decided(self) -> bool:
@@ -151,19 +147,19 @@ def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Pa
 
 def view_of(tables: Mapping[str, pa.Table]) -> View:
     """Return what the tables of a run say."""
-    rows = [row for row in tables["results"].to_pylist() if row["metric"].startswith("data.")]
     sides = {row["entrant"]: row for row in tables["comparisons"].to_pylist()}
     details = {row["cell_id"]: row["details"] for row in tables["details"].to_pylist()}
-    figures: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in rows:
-        figures.setdefault((row["entrant"], row["task"]), {})[row["metric"]] = {
-            **row, "details": details.get(row["cell_id"], "{}")
-        }  # fmt: skip
+    rows = [
+        {**row, "details": details.get(row["cell_id"], "{}")}
+        for row in tables["results"].to_pylist()
+        if row["metric"].startswith("data.")
+    ]
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in tables["sizes"].to_pylist():
         lines.setdefault((row["entrant"], row["task"]), []).append(row)
+    by_comparison = figures_by(rows, "entrant", "task")
     comparisons = [
-        Comparison(name, of_set, by_metric, lines[name, of_set]) for (name, of_set), by_metric in figures.items()
+        Comparison(name, of_set, by_metric, lines[name, of_set]) for (name, of_set), by_metric in by_comparison.items()
     ]
     comparisons.sort(key=lambda comparison: -(comparison.value(metrics.POWER) or 0.0))
     notes = [row["note"] for row in tables["notes"].to_pylist()]

@@ -20,7 +20,7 @@ from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
 from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
-from poolbench_driver.pages.plain import entrant_path, figure, number
+from poolbench_driver.pages.plain import entrant_path, figure, figures_by, number
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
@@ -217,18 +217,16 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
     entrants = _once(entrants)
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
     config = cast(HolmesConfig, runs[0].config)
-    joined = winning_rates(
+    of_all_runs = winning_rates(
         scores,
         {name: row["phenomenon"] for name, row in sets.items()},
         {name: row["type"] for name, row in sets.items()},
         num_resamples=config.budget.num_bootstrap,
         seed=config.seed,
     )
-    rates: dict[str, dict[str, Row]] = {}
-    for row in joined:
-        rates.setdefault(row["entrant"], {})[row["metric"]] = row
+    rates = figures_by(of_all_runs, "entrant")
     set_rows, classed = list(sets.values()), [name for name, row in sets.items() if row.get("task") == "classes"]
-    entrants = _ordered([replace(entrant, rates=rates[entrant.name]) for entrant in entrants], set_rows)
+    entrants = _ordered([replace(entrant, rates=rates[entrant.name,]) for entrant in entrants], set_rows)
     predictions = [row for run in runs for row in _later(run.tables, "predictions")]
     return _view(
         [run.tables for run in runs],

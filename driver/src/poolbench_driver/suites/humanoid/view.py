@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Cell, Span
-from poolbench_driver.pages.plain import figure
+from poolbench_driver.pages.plain import HasFigures, figure, figures_by
 from poolbench_driver.suites.humanoid.metrics import PRIMARY, VALENCE
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 
@@ -25,7 +25,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Tune:
+class Tune(HasFigures):
     """A fine-tune on the board, at one layer."""
 
     name: str
@@ -34,10 +34,6 @@ class Tune:
     figures: Mapping[str, Row]  # result rows by metric
     words: Sequence[Row]  # its words, the one that moved most towards what is liked first
     amounts: Mapping[str, float] = field(default_factory=dict)  # its numbers on the axes, such as epochs
-
-    def value(self, metric: str) -> float | None:
-        """Return a figure; None where it is null or was not asked for."""
-        return self.figures.get(metric, {}).get("value")
 
     def figure(self, metric: str) -> Cell:
         """Return a figure, or why there is none."""
@@ -137,15 +133,12 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     words: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in tables["words"].to_pylist():
         words[row["entrant"], row["layer"]].append(row)
-    figures_by_tune: dict[tuple[str, int], dict[str, Row]] = {}
-    for row in rows:
-        if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean":
-            figures_by_tune.setdefault((row["entrant"], row["layer"]), {})[row["metric"]] = row
+    of_words = (row for row in rows if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean")
     neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
     amounts = {row["entrant"]: json.loads(row.get("amounts") or "{}") for row in tables["tunes"].to_pylist()}
     lines = [
         Tune(name, name in neutral, layer, figures, towards_first(words[name, layer]), amounts.get(name, {}))
-        for (name, layer), figures in figures_by_tune.items()
+        for (name, layer), figures in figures_by(of_words, "entrant", "layer").items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
     notes = [row["note"] for row in tables["notes"].to_pylist()]
