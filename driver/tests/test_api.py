@@ -48,7 +48,20 @@ def test_public_names_are_listed_and_imported_when_they_are_used() -> None:
 
 
 def test_a_run_shows_what_is_read_of_it_and_nothing_that_writes_it() -> None:
-    data = {"board", "config", "id", "is_here", "model", "page", "path", "picture", "record", "results", "state", "suite"}
+    data = {
+        "board",
+        "config",
+        "id",
+        "is_here",
+        "model",
+        "page",
+        "path",
+        "picture",
+        "record",
+        "results",
+        "state",
+        "suite",
+    }
     data |= {"answer", "tables", "unfinished"}
     calls = {"behind", "compare", "direction", "file", "passages", "read_state", "read_table", "rows", "table", "texts"}
     assert {name for name in (*dir(pb.Run), *vars(pb.Run(Path("r")))) if not name.startswith("_")} == data | calls
@@ -199,7 +212,7 @@ def test_two_cells_that_start_one_run_wait_for_the_same(
     (cells,) = artifacts.plan.probes.concepts.values()
     artifacts.artifacts.delete(next(iter(cells.measures.values())))
     job = job_of(bench, artifacts.plan)
-    monkeypatch.setattr(driving, "prepare_all", lambda configs, session: [job])
+    monkeypatch.setattr(driving, "prepare_all", lambda configs, session, track: [job])
     with ThreadPoolExecutor(2) as cells_of_a_notebook:
         start = partial(driving.start, job.config, job.session, bench.root / "runs", "none")
         first, second = (future.result() for future in [cells_of_a_notebook.submit(start) for _ in range(2)])

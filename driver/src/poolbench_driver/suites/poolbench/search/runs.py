@@ -25,8 +25,8 @@ from poolbench_driver.config import Assignment, ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.records import Run, create_run
-from poolbench_driver.series import prepare_all
+from poolbench_driver.records import Run
+from poolbench_driver.series import prepare_all, run_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.search.baselines import baselines_of
@@ -157,8 +157,7 @@ def find(
         assert isinstance(job.plan, PoolBenchPlan)
         if search.robustness is not None:
             search.robustness.require_fit(job.plan.scope)
-        folder = create_run(output, job.config)
-        return job.plan, _finished(job.run(folder, open_display()))
+        return job.plan, _finished(next(run_all([job], output, open_display)))
 
     say(f"probing {search.concept}: all strategies at all layers")
     _, probed = run(search.probing())
