@@ -212,7 +212,7 @@ def test_two_cells_that_start_one_run_wait_for_the_same(
     (cells,) = artifacts.plan.probes.concepts.values()
     artifacts.artifacts.delete(next(iter(cells.measures.values())))
     job = job_of(bench, artifacts.plan)
-    monkeypatch.setattr(driving, "prepare_all", lambda configs, session: [job])
+    monkeypatch.setattr(driving, "prepare_all", lambda configs, session, track: [job])
     with ThreadPoolExecutor(2) as cells_of_a_notebook:
         start = partial(driving.start, job.config, job.session, bench.root / "runs", "none")
         first, second = (future.result() for future in [cells_of_a_notebook.submit(start) for _ in range(2)])

@@ -5,7 +5,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from poolbench.settings import ClusterSettings
 from poolbench.statuses import RunState
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.cli.run import show_outcome
+from poolbench_driver.cli.run import show_all
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.cli.upkeep import needed_by
 from poolbench_driver.cluster.session import Session
@@ -34,7 +33,6 @@ from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run, RunRecords, run_id, write_state, writer
 from poolbench_driver.series import BOARDS, prepare_all
-from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
@@ -43,7 +41,10 @@ pytestmark = pytest.mark.lane(name="series")
 MODELS = {"first": 6, "second": 8}
 NAMES = ("A1_mean", "L5_keyword")
 
-run_all = partial(run_all_of, show=show_outcome)
+
+def run_all(jobs: list[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None) -> int:
+    """Run jobs as the command does, and return its exit code."""
+    return show_all(jobs, output, open_display, max_failures)[0]
 
 
 class Watched(Notes):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_corpora.io import write_at_once
@@ -31,18 +30,20 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import markdown_of, parts_markdown
-from poolbench_driver.records import Run, create_run, run_id
+from poolbench_driver.records import Run, create_run
+from poolbench_driver.trackers import TRACKERS
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
 
 
-def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
-    """Plan the run of every model before any starts, on a cluster that is fit.
+def prepare_all(configs: Sequence[RunConfig], session: Session, track: Iterable[str] = ()) -> list[Job]:
+    """Plan the run of every model before any starts, on a cluster that is fit; `track` names trackers that follow it.
 
     Wrong names are reported first, then everything that is missing, then what only a plan can find, then what is wrong
     with the cluster; an error names the model where there are several. What stops no run is printed.
     """
+    trackers = tuple(map(TRACKERS.get, track))
     _require_one_corpus(configs)
     suites = [SUITES.get(config.suite).load() for config in configs]
     for suite, config in zip(suites, configs, strict=True):
@@ -59,7 +60,7 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     jobs = [_named(partial(prepare, config, session), config, configs) for config in configs]
     for note in check_session(session):
         _say(note)
-    return jobs
+    return [replace(job, trackers=trackers) for job in jobs]
 
 
 def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Need]]:
@@ -95,50 +96,28 @@ def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunC
 
 
 def run_all(
-    jobs: Sequence[Job],
-    output: Path,
-    open_display: Callable[[], Display],
-    max_failures: int | None,
-    show: Callable[[Outcome], int],
-) -> int:
-    """Run each job, then write the board over all of them; return the worst exit code.
+    jobs: Sequence[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None = None
+) -> Iterator[Outcome]:
+    """Run each job in turn, and yield what it came to. The same call continues: complete runs send nothing.
 
-    The model of a job that fails does not stop the others. A lost cluster, a cancellation and Ctrl-C do. The same
-    command continues: runs that are complete send nothing.
+    Of several jobs, one that fails does not stop the others. A lost cluster, a cancellation and Ctrl-C do.
     """
-    worst: int = Exit.DONE
     for number, job in enumerate(jobs, start=1):
-        folder = create_run(output, job.config)
-        _say(f"model {number} of {len(jobs)}: {job.config.model}, run {folder.id}")
+        run = create_run(output, job.config)
+        if len(jobs) > 1:
+            _say(f"model {number} of {len(jobs)}: {job.config.model}, run {run.id}")
         try:
-            outcome = job.run(folder, open_display(), max_failures)
-            code = show(outcome)
+            outcome = job.run(run, open_display(), max_failures)
         except PoolbenchError as error:
-            if error.retryable:
+            if error.retryable or len(jobs) == 1:
                 raise
             _say(f"error: {job.config.model}: {error}")
-            code = Exit.FAILURES
-        worst = max(worst, code)
-        if folder.read_state().get("state") == RunState.CANCELLED:
-            _say(f"{folder.id} was cancelled, so the models after it are not run; the same command continues")
-            return worst
-    return max(worst, _show_board(jobs, output))
-
-
-def _show_board(jobs: Sequence[Job], output: Path) -> int:
-    """Write and print the board; return the exit code, which is 1 if a model is missing from it."""
-    folders = [Run(output / run_id(job.config)) for job in jobs]
-    finished_folders = [folder for folder in folders if folder.file("results.parquet").is_file()]
-    for job, folder in zip(jobs, folders, strict=True):
-        if folder not in finished_folders:
-            _say(f"the board is without {job.config.model}: {folder.id} has no results")
-    if not finished_folders:
-        return Exit.FAILURES
-    board = Board.of(finished_folders)
-    file = board.write(output / BOARDS)
-    print(board.shown())
-    print(f"board: {file}")
-    return Exit.DONE if len(finished_folders) == len(folders) else Exit.FAILURES
+            continue
+        yield outcome
+        if outcome.state == RunState.CANCELLED:
+            if len(jobs) > 1:
+                _say(f"{run.id} was cancelled, so the models after it are not run; the same command continues")
+            return
 
 
 @dataclass(frozen=True)

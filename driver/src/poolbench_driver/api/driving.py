@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,8 +23,7 @@ from poolbench_driver.contract.load import default_preset, load_run_config
 from poolbench_driver.job import Job, Outcome
 from poolbench_driver.loop.progress import Display, JsonDisplay, open_display
 from poolbench_driver.records import UNFINISHED, RunRecords, create_run
-from poolbench_driver.series import prepare_all
-from poolbench_driver.trackers import TRACKERS
+from poolbench_driver.series import prepare_all, run_all
 
 #: How long the end of this process waits for each run to record that it was interrupted.
 _STOP_S = 5.0
@@ -58,10 +56,9 @@ def run(
         ConfigError: A setting is wrong.
         PoolbenchError: The cluster cannot measure this configuration.
     """
-    progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
-    (job,) = prepare_all([configured(config, settings)], open_session())
-    job = replace(job, trackers=trackers)
-    return job.run(create_run(Path(output), job.config), progress, max_failures)
+    progress = open_display(display)
+    jobs = prepare_all([configured(config, settings)], open_session(), track)
+    return next(run_all(jobs, Path(output), lambda: progress, max_failures))
 
 
 def configured(config: RunConfig | Mapping[str, Any] | Path | str | None, settings: Mapping[str, Any]) -> RunConfig:
@@ -96,15 +93,13 @@ def start(
     Raises:
         PoolbenchError: The cluster cannot measure this configuration.
     """
-    progress, trackers = open_display(display), tuple(map(TRACKERS.get, track))
+    progress = open_display(display)
     with _starting:
-        (job,) = prepare_all([config], session)
+        (job,) = prepare_all([config], session, track)
         folder = create_run(output, job.config)
         handle = _live.get(folder.path.resolve())
         if handle is None or not handle.running:
-            handle = _live[folder.path.resolve()] = RunHandle(
-                replace(job, trackers=trackers), folder, progress, max_failures
-            )
+            handle = _live[folder.path.resolve()] = RunHandle(job, folder, progress, max_failures)
         return handle
 
 

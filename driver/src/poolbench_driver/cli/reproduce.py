@@ -6,6 +6,7 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -228,16 +229,15 @@ def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tup
     from poolbench_driver.cli.run import show_outcome
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
-    from poolbench_driver.records import create_run
-    from poolbench_driver.series import prepare_all
+    from poolbench_driver.series import prepare_all, run_all
 
-    (job,) = prepare_all([config], open_session())
-    folder = create_run(output, job.config)
+    jobs = prepare_all([config], open_session())
     with redirect_stdout(sys.stderr):
-        code = show_outcome(job.run(folder, open_display(display)))
-    if not folder.file("results.parquet").is_file():
-        raise ConfigError(f"{folder.id} was cancelled before it had results; the same command continues it")
-    return folder, code
+        outcome = next(run_all(jobs, output, partial(open_display, display)))
+        code = show_outcome(outcome)
+    if "results" not in outcome.folder.tables:
+        raise ConfigError(f"{outcome.folder.id} was cancelled before it had results; the same command continues it")
+    return outcome.folder, code
 
 
 def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, *, dry: bool) -> None:

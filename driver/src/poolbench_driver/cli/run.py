@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import Cluster
-    from poolbench_driver.job import Outcome
+    from poolbench_driver.job import Job, Outcome
+    from poolbench_driver.loop.progress import Display
     from poolbench_driver.records import Run
 
 
@@ -214,28 +215,57 @@ def _run(
     session = _checked(configs)
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.records import create_run
-    from poolbench_driver.series import prepare_all, run_all
-    from poolbench_driver.trackers import TRACKERS
+    from poolbench_driver.series import prepare_all
 
-    run_display, trackers = open_display(display), tuple(map(TRACKERS.get, track))
-    jobs = [replace(job, trackers=trackers) for job in prepare_all(configs, session)]
-    folder = create_run(output, jobs[0].config)
+    open_display(display)  # a wrong name is reported before the runs are planned
+    jobs = prepare_all(configs, session, track)
     if detach:
-        return _detach(folder, num_later=len(jobs) - 1, as_json=as_json)
-    outcomes = list[dict[str, Any]]()
-
-    def show(outcome: Outcome) -> int:
-        outcomes.append(_content(outcome))
-        return show_outcome(outcome)
-
+        return _detach(create_run(output, jobs[0].config), num_later=len(jobs) - 1, as_json=as_json)
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        if len(jobs) > 1:
-            code = run_all(jobs, output, lambda: open_display(display), max_failures, show)
-        else:
-            code = show(jobs[0].run(folder, run_display, max_failures))
+        code, contents = show_all(jobs, output, partial(open_display, display), max_failures)
     if as_json:
-        print_data(outcomes if len(jobs) > 1 else outcomes[0], outcomes)
+        print_data(contents if len(jobs) > 1 else contents[0], contents)
     return code
+
+
+def show_all(
+    jobs: Sequence[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run each job and print what it came to, then the board over several.
+
+    Returns:
+        The worst exit code, and what each run came to, as `--json` prints it.
+    """
+    from poolbench_driver.series import run_all
+
+    codes, contents = list[int](), list[dict[str, Any]]()
+    for outcome in run_all(jobs, output, open_display, max_failures):
+        codes.append(show_outcome(outcome))
+        contents.append(_content(outcome))
+    if len(contents) < len(jobs):  # the others failed, or one was cancelled
+        codes.append(Exit.FAILURES)
+    if len(jobs) > 1 and RunState.CANCELLED not in {content["state"] for content in contents}:
+        codes.append(_show_board(jobs, output))
+    return max(codes), contents
+
+
+def _show_board(jobs: Sequence[Job], output: Path) -> int:
+    """Write and print the board of several runs; return the exit code, which is 1 if a model is missing from it."""
+    from poolbench_driver.records import Run, run_id
+    from poolbench_driver.series import BOARDS, Board
+
+    finished = list[Run]()
+    for job in jobs:
+        run = Run(output / run_id(job.config))
+        if "results" in run.tables:
+            finished.append(run)
+        else:
+            typer.echo(f"the board is without {job.config.model}: {run.id} has no results", err=True)
+    if finished:
+        board = Board.of(finished)
+        file = board.write(output / BOARDS)
+        typer.echo(f"{board.shown()}\nboard: {file}")
+    return Exit.DONE if len(finished) == len(jobs) else Exit.FAILURES
 
 
 def _checked(configs: list[RunConfig]) -> Session:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from poolbench.contracts import Row
 from poolbench_driver.comparison.changes import RunChanges
-from poolbench_driver.comparison.render import as_sentence, as_tables
+from poolbench_driver.comparison.render import DECIMALS, as_sentence, as_tables
 from poolbench_driver.contract.evidence import EVIDENCE
 from poolbench_driver.contract.page import Answer, Cell, Column, Line, Page, Part, Passage, SideBySide, Span, Table
 from poolbench_driver.pages.plain import passage
@@ -40,11 +40,14 @@ def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
 
 
 def _cell(row: Row, name: str) -> Cell:
-    text, ends = str(row.get(name, "")), str(row.get("95 % interval", ""))
-    if name not in ("difference", "change") or not text:
+    text = str(row.get(name, ""))
+    if name not in DECIMALS or not text:
         return Cell(text)
-    low, _, high = ends.partition(" to ")
-    return Cell(text, float(text), float(low), float(high), ends) if high else Cell(text, float(text))
+    value, low, high = (
+        None if number is None else round(number, DECIMALS[name]) + 0.0  # without a negative zero
+        for number in (row["number"], row["ci_low"], row["ci_high"])
+    )
+    return Cell(text, value) if low is None else Cell(text, value, low, high, row["95 % interval"])
 
 
 #: Pairs of texts that a page shows.

@@ -18,6 +18,8 @@ _RANK = ("metric", "strategy", "first", "second", "change", "95 % interval", "co
 _UNPAIRED = ("run", "metric", "strategies", "cells", "why")
 _AGREEMENT = ("metric", "value", "95 % interval", "num_strategies", "status")
 
+#: Decimals of the figures of a table by the name of its difference.
+DECIMALS = {"difference": 4, "change": 2}
 #: Characters of a reason that a screen has room for.
 _REASON = 80
 
@@ -102,9 +104,8 @@ def _moved(row: Row, name: str) -> bool:
 
 
 def _value(row: Row) -> Row:
-    figures = {name: _number(row[name], 4) for name in ("first", "second", "difference")}
     p_values = {"p": _number(row["p"], 3), "p (Holm)": _number(row["p_holm"], 3)}
-    return {**row, **figures, **p_values, "95 % interval": _interval(row, 4), "": _verdict(row)}
+    return {**_figures(row, "difference"), **p_values, "": _verdict(row)}
 
 
 def _verdict(row: Row) -> str:
@@ -120,8 +121,14 @@ def _verdict(row: Row) -> str:
 
 
 def _rank(row: Row) -> Row:
-    figures = {name: _number(row[name], 2) for name in ("first", "second", "change")}
-    return {**row, **figures, "95 % interval": _interval(row, 2) or row["status"].replace(Status.OK, "")}
+    texts = _figures(row, "change")
+    return texts if texts["95 % interval"] else {**texts, "95 % interval": row["status"].replace(Status.OK, "")}
+
+
+def _figures(row: Row, difference: str) -> Row:
+    """Return a row with the texts of both sides, of their difference (`number`) and of its interval."""
+    texts = {name: _number(row[name], DECIMALS[difference]) for name in ("first", "second", difference)}
+    return {**row, **texts, "95 % interval": _interval(row, DECIMALS[difference]), "number": row[difference]}
 
 
 def _interval(row: Row, decimals: int = 3) -> str:

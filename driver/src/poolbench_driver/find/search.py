@@ -34,8 +34,8 @@ from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.records import Run, create_run
-from poolbench_driver.series import prepare_all
+from poolbench_driver.records import Run
+from poolbench_driver.series import prepare_all, run_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.steered import tables_of_scores
@@ -140,8 +140,7 @@ def find(
         assert isinstance(job.plan, PoolBenchPlan)
         if search.robustness is not None:
             search.robustness.require_fit(job.plan.scope)
-        folder = create_run(runs, job.config)
-        return job.plan, _finished(job.run(folder, open_display()))
+        return job.plan, _finished(next(run_all([job], runs, open_display)))
 
     say(f"probing {concept}: all strategies at all layers")
     _, probed = run(settings.probing())
