@@ -23,7 +23,7 @@ from poolbench.settings import Settings
 from poolbench.steps import SERVICE_STEPS
 from poolbench.telemetry.catalog import INSTRUMENTS
 from poolbench_driver.cli import app
-from poolbench_driver.cli.help import PROGRAM, Group
+from poolbench_driver.cli.help import PROGRAM, CommandGroup
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.text import items, paragraph, schema, table
 from poolbench_driver.vectors.card import VectorCard
@@ -63,13 +63,13 @@ def python_page(title: str, names: Sequence[str]) -> str:
 def command_help(command: Any, name: str) -> Iterator[str]:
     """Yield the help of a command, and of those below it."""
     context = command.make_context(name, [], resilient_parsing=True)
-    if not isinstance(command, Group) or name == PROGRAM:
+    if not isinstance(command, CommandGroup) or name == PROGRAM:
         yield f"## `{name}`"
         yield f"```text\n{context.get_help()}\n```"
         for key, prints in _texts("commands.yaml").items():
             if f"{PROGRAM} {key}".partition(" --")[0] == name:
                 yield f"`{key} --json`: {prints['json']}; rows of `--csv`: {prints['csv']}."
-    if isinstance(command, Group):
+    if isinstance(command, CommandGroup):
         for sub in command.list_commands(context):
             yield from command_help(command.get_command(context, sub), f"{name} {sub}")
 

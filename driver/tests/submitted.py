@@ -11,13 +11,13 @@ from poolbench_driver.contract.verification import State
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run, write_manifest, write_model
 from poolbench_driver.sharing.bundle import submit
-from poolbench_driver.sharing.verification import Verdict, verify
+from poolbench_driver.sharing.verification import Verification, verify
 
 WITHOUT_SCORES = {"signature": State.UNCHECKED, "scores": State.UNCHECKED}
 STAGES = ("container", "signature", "digests", "configuration", "model", "scores", "ranks")
 
 
-def submitted(finished: Run, place: Path) -> tuple[Verdict, list[str]]:
+def submitted(finished: Run, place: Path) -> tuple[Verification, list[str]]:
     """Submit a run, verify the bundle, and return the verdict with the names of its tables."""
     folder = Run(Path(shutil.copytree(finished.path, place / finished.id)))
     write_model(folder, ModelInfo(resolve_model("demo"), 6, 256))
@@ -32,7 +32,7 @@ def submitted(finished: Run, place: Path) -> tuple[Verdict, list[str]]:
     return verify(bundle), names
 
 
-def require_without_scores(verdict: Verdict) -> None:
+def require_without_scores(verdict: Verification) -> None:
     """Require that all holds that can be checked without a cluster, and that the figures are said to be open."""
     states = {check.stage: check.state for check in verdict.stages}
     assert states == {stage: WITHOUT_SCORES.get(stage, State.PASSED) for stage in STAGES}, verdict.stages

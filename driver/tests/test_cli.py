@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE_S
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli import app, command_line
-from poolbench_driver.cli.help import CONTEXT_SETTINGS, Group
+from poolbench_driver.cli.help import CONTEXT_SETTINGS, CommandGroup
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import Run, create_run, write_failures, write_state, write_table
@@ -39,7 +39,7 @@ def commands(command: Any, parent: Any = None, name: str = "poolbench-driver") -
     context = command.context_class(command, info_name=name, parent=parent, **settings)
     context.meta["suite"] = None
     yield command, context
-    if isinstance(command, Group):
+    if isinstance(command, CommandGroup):
         for inner in command.list_commands(context):
             yield from commands(command.commands[inner], context, inner)
 

@@ -27,7 +27,7 @@ from tests.waiting import PATIENCE_S, process
 
 from poolbench.http.tokens import Tokens
 from poolbench_driver.console.app import Console
-from poolbench_driver.console.board import Quantity, Selection, tied_with_best
+from poolbench_driver.console.board import BoardSelection, Quantity, tied_with_best
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
 from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
 from poolbench_driver.pages import html
@@ -220,7 +220,7 @@ def test_the_interval_of_a_mean_is_over_its_blocks() -> None:
         {"d1.auroc": (figures - 0.1, figures + 0.1)},
         {},
     )
-    chosen = Selection.of(quantity, {"words": "", "model": "", "layer": "", "block": ""})
+    chosen = BoardSelection.of(quantity, {"words": "", "model": "", "layer": "", "block": ""})
     cells = [chosen.cell("d1.auroc", line) for line in range(3)]
     ends = [(cell.value, cell.ci_low, cell.ci_high) for cell in cells]
     assert ends == [(0.5, 0.0, 1.0), pytest.approx((0.4, 0.3, 0.5)), (None, None, None)]

@@ -31,7 +31,7 @@ from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate, read_rates
 from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, makespan_s, ordered
 from poolbench_driver.estimate.estimate import estimate_tasks
-from poolbench_driver.estimate.rates import Group, Rate, Rates
+from poolbench_driver.estimate.rates import Rate, Rates, TaskGroup
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.models import ModelInfo
@@ -138,7 +138,7 @@ def recorded(plan: Plan, *, on_gpu: bool) -> Rates:
     rates = {}
     for amount in amounts_of(plan).values():
         assert amount.work is not None
-        group = Group(amount.task.kind, amount.work.unit, amount.work.variant, on_gpu)
+        group = TaskGroup(amount.task.kind, amount.work.unit, amount.work.variant, on_gpu)
         rates[group] = Rate(Range.around(SECONDS[amount.task.kind], 0.5, 2.0), Range.around(100.0, 1.0, 1.0), 5)
     return Rates(rates)
 

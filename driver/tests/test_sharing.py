@@ -17,11 +17,11 @@ from poolbench.errors import InputError, RestrictedError
 from poolbench_driver.contract.verification import State
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
 from poolbench_driver.sharing.exchange import pull, push, write_vector
-from poolbench_driver.sharing.verification import Verdict, verify
+from poolbench_driver.sharing.verification import Verification, verify
 from poolbench_driver.vectors.card import Vector, VectorCard
 
 
-def failed(verdict: Verdict) -> list[str]:
+def failed(verdict: Verification) -> list[str]:
     return [check.stage for check in verdict.stages if check.state == State.FAILED]
 
 

@@ -27,7 +27,7 @@ from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.records import Run
 from poolbench_driver.report import read_page
-from poolbench_driver.suites.data_requirements.report import Comparison, view_of
+from poolbench_driver.suites.data_requirements.report import SetComparison, view_of
 
 MODEL = "smollm2-135m"
 SETS = "ewt-bigram-shift,ewt-coordination-inversion,ewt-tense"
@@ -112,7 +112,7 @@ def compare(options: argparse.Namespace, corpus: str, sets: str, seconds: Sequen
     return measure(options.output / "runs", *settings)
 
 
-def comparisons_of(run: Run) -> Sequence[Comparison]:
+def comparisons_of(run: Run) -> Sequence[SetComparison]:
     """Return the comparisons of a run."""
     return view_of(run.tables).comparisons
 

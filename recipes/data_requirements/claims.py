@@ -12,7 +12,7 @@ from poolbench.contracts import Row
 from poolbench_driver.pages.text import paragraph, table
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
-from poolbench_driver.suites.data_requirements.report import Comparison
+from poolbench_driver.suites.data_requirements.report import SetComparison
 
 #: What the authors' notebook `power_curves.ipynb` printed (github.com/SPOClab-ca/probing_dataset, commit a33d578), with
 #: BERT and logistic regression as the first side. Differences are second minus first; the notebook has half of those of
@@ -69,7 +69,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
     )
 
 
-def claims_of(compared: Sequence[Comparison], noisy: Sequence[Comparison]) -> Iterator[Claim]:
+def claims_of(compared: Sequence[SetComparison], noisy: Sequence[SetComparison]) -> Iterator[Claim]:
     """Yield the claims that these comparisons can judge."""
     powers = [[line["power"] for line in comparison.sizes if line["power"] is not None] for comparison in noisy]
     steps = [later - earlier for by_size in powers for earlier, later in pairwise(by_size)]
@@ -105,7 +105,7 @@ def _counted(num_test: int | None) -> str:
     return "at no size" if num_test is None else f"from {num_test:,} test examples on"
 
 
-def _margin(comparison: Comparison) -> float | None:
+def _margin(comparison: SetComparison) -> float | None:
     """Return the training examples of the published bound for each one that is recommended."""
     bound, recommended = comparison.value(metrics.PUBLISHED), comparison.value(metrics.RECOMMENDED)
     if bound is None or recommended is None:

@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.errors import InputError
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall, pearson, spearman
-from poolbench_driver.contract.source import Line, read_csv
+from poolbench_driver.contract.source import TableLine, read_csv
 from poolbench_driver.pages.text import interval, paragraph, table, with_interval
 from poolbench_driver.suites.ce_bench.recorded import L0_WEIGHT, architecture_of, width_of
 
@@ -63,7 +63,7 @@ def agreement(file: Path) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _column(file: Path, head: list[str], lines: list[Line], names: tuple[str, ...]) -> np.ndarray:
+def _column(file: Path, head: list[str], lines: list[TableLine], names: tuple[str, ...]) -> np.ndarray:
     """Return the numbers of a column under one of its names."""
     name = next((column for column in names if column in head), None)
     if name is None:
@@ -74,13 +74,13 @@ def _column(file: Path, head: list[str], lines: list[Line], names: tuple[str, ..
     return values
 
 
-def _named(line: Line) -> list[str]:
+def _named(line: TableLine) -> list[str]:
     """Return the cells of a line that may name width or architecture, in lower case: its column `width` comes first."""
     texts = [cell.lower() for cell in line.cells.values() if "width" in cell.lower() or architecture_of(cell.lower())]
     return [line.cells.get("width", "").lower(), *texts]
 
 
-def _architectures(lines: Sequence[Line], scores: Mapping[str, np.ndarray], truth: np.ndarray) -> str:
+def _architectures(lines: Sequence[TableLine], scores: Mapping[str, np.ndarray], truth: np.ndarray) -> str:
     """Return how the means of architectures are ordered by each score and by SAEBench, empty for fewer than three."""
     names = np.array([next(filter(None, map(architecture_of, _named(line))), "") for line in lines])
     kinds = sorted(set(names) - {""})

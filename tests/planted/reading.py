@@ -12,7 +12,7 @@ from poolbench.config import resolve_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench.steps.prober import ProbeParams
-from poolbench_driver.suites.planted.judge import METRIC, Verdict, judge
+from poolbench_driver.suites.planted.judge import METRIC, SignalVerdict, judge
 from poolbench_driver.suites.planted.passages import planted_passages
 from poolbench_driver.suites.planted.signals import SIGNALS
 from poolbench_extractor.core import extract
@@ -55,7 +55,7 @@ class Suite:
     def __init__(self) -> None:
         self.decoder: Decoder = load_decoder(resolve_model("planted"))
 
-    def verdicts(self, signals: Collection[str] = (), strategies: Collection[str] = ()) -> list[Verdict]:
+    def verdicts(self, signals: Collection[str] = (), strategies: Collection[str] = ()) -> list[SignalVerdict]:
         """Return what holds of some signals and strategies; of all where none are named."""
         chosen = [signal for signal in SIGNALS if not signals or signal.id in signals]
         rows = [row for signal in chosen for row in self._rows(signal.id, strategies)]

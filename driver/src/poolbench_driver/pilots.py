@@ -59,7 +59,7 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PilotComparison:
     """Two configurations, second minus first: pilots that are paired by seed, or what is given in their place.
 
     Attributes:
@@ -146,7 +146,7 @@ class Advice:
 
 
 def advise(
-    compared: Comparison,
+    compared: PilotComparison,
     width: int | None = None,
     *,
     hidden: int | None = None,
@@ -255,7 +255,7 @@ def read_pilot(path: Path) -> Pilot:
     return Pilot(accuracies, {})
 
 
-def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
+def compare_pilots(first: Pilot, second: Pilot) -> PilotComparison:
     """Return effect, paired interval over seeds, and discordant shares; raise InputError if seeds or items differ."""
     seeds = list(first.accuracies)
     values = (np.array(list(pilot.accuracies.values())) for pilot in (first, second))
@@ -267,7 +267,7 @@ def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
         raise InputError(f"pilots: {error}") from None
     pairs = {seed: (first.accuracies[seed], second.accuracies[seed]) for seed in seeds}
     shares, num_items = counted or ({seed: ((1 - a) * b, a * (1 - b)) for seed, (a, b) in pairs.items()}, None)
-    return Comparison(
+    return PilotComparison(
         effect=float(differences.mean()),
         differences=dict(zip(seeds, differences.tolist(), strict=True)),
         interval=interval,
@@ -277,7 +277,7 @@ def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
     )
 
 
-def given_comparison(effect: float | None, shares: tuple[float, float] | None) -> Comparison:
+def given_comparison(effect: float | None, shares: tuple[float, float] | None) -> PilotComparison:
     """Return a comparison without pilots, from its effect, the shares of discordant passages, or both.
 
     Args:
@@ -293,10 +293,10 @@ def given_comparison(effect: float | None, shares: tuple[float, float] | None) -
         reason = f"--p01 and --p10 differ by {difference:.6g}, the effect is {effect:.6g}"
         raise ConfigError(f"{reason}: they describe two comparisons")
     size = effect if effect is not None else difference or 0.0
-    return Comparison(size, {}, None, {} if shares is None else {"": shares}, None, "given")
+    return PilotComparison(size, {}, None, {} if shares is None else {"": shares}, None, "given")
 
 
-def compare_answers(first: Mapping[str, bool], second: Mapping[str, bool]) -> Comparison:
+def compare_answers(first: Mapping[str, bool], second: Mapping[str, bool]) -> PilotComparison:
     """Return the comparison of two configurations on the test items that both answered, as pilots of one seed.
 
     Raise InputError if there is none.

@@ -121,7 +121,7 @@ def run_all(
 
 
 @dataclass(frozen=True)
-class Board:
+class SeriesBoard:
     """The ranks over the runs of several models."""
 
     runs: list[dict[str, Any]]  # one entry per run: model, revision, layers, digest
@@ -130,7 +130,7 @@ class Board:
     joined: Page | None = None  # what the suite itself says of them together
 
     @classmethod
-    def of(cls, folders: Sequence[Run]) -> Board:
+    def of(cls, folders: Sequence[Run]) -> SeriesBoard:
         """Return the board over some runs; raise ConfigError if their figures are not comparable."""
         rows_by_run = [read_results(folder) for folder in folders]
         suite, spec = folders[0].suite.load(), folders[0].suite.board

@@ -12,9 +12,9 @@ from tests.poison import QUEUE
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.storage import Artifacts, open_store
-from poolbench_driver.cluster.dead_letters import DeadLetters, Report, Selection, Verdict
+from poolbench_driver.cluster.dead_letters import DeadLetters, LetterFilter, LetterOutcome, Report
 
-ALL = Selection()
+ALL = LetterFilter()
 NUM_COMMANDS = 6
 
 
@@ -61,5 +61,5 @@ class Bench:
         return done
 
 
-def verdicts(reports: Any) -> list[Verdict]:
+def verdicts(reports: Any) -> list[LetterOutcome]:
     return [report.verdict for report in reports]

@@ -21,7 +21,7 @@ from poolbench.queue import TaskQueue
 from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood
 from poolbench.queue.letters import DeadLetter
 from poolbench_driver.cli import app
-from poolbench_driver.cluster.dead_letters import Selection, Verdict, read_since
+from poolbench_driver.cluster.dead_letters import LetterFilter, LetterOutcome, read_since
 
 
 @pytest.fixture(params=redis_server.BROKERS)
@@ -37,11 +37,11 @@ def test_a_task_is_sent_again_without_its_failure_and_its_letter_goes(bench: Ben
         bench.artifacts.store.put(path, b"{}")
     letters = bench.letters()
     first = letters.select(ALL)[0]
-    assert verdicts(letters.retry([first])) == [Verdict.SENT]
+    assert verdicts(letters.retry([first])) == [LetterOutcome.SENT]
     assert bench.queue.waiting("prober") == {task.task_id} and bench.queue.depth("prober") == 1
     assert not list(bench.artifacts.store.list("failures/")) and not list(bench.artifacts.store.list("cancelled/"))
     assert [each.task_id for each in bench.queue.dead_letters("prober")] == [other.task_id]
-    assert verdicts(letters.retry([first])) == [Verdict.GONE]
+    assert verdicts(letters.retry([first])) == [LetterOutcome.GONE]
     assert bench.queue.depth("prober") == 1
 
 
@@ -59,7 +59,7 @@ def test_an_interrupted_retry_loses_nothing_and_is_repeated_without_sending_twic
             patched.setattr(letters.queue, method, away)
             list(letters.retry(letters.select(ALL)))
         assert (bench.queue.num_dead_letters("prober"), bench.queue.depth("prober")) == (2, depth)
-    assert verdicts(letters.retry(letters.select(ALL))) == [Verdict.WAITING] * 2
+    assert verdicts(letters.retry(letters.select(ALL))) == [LetterOutcome.WAITING] * 2
     assert (bench.queue.num_dead_letters("prober"), bench.queue.depth("prober")) == (0, 1)
 
 
@@ -69,7 +69,7 @@ def test_a_task_in_work_is_not_sent_again(bench: Bench) -> None:
     lease = letters.leases.acquire(echo(1).task_id)
     assert lease is not None
     with lease:
-        assert verdicts(letters.retry(letters.select(ALL))) == [Verdict.WAITING]
+        assert verdicts(letters.retry(letters.select(ALL))) == [LetterOutcome.WAITING]
     assert bench.queue.depth("prober") == 0
 
 
@@ -79,8 +79,8 @@ def test_a_letter_that_another_command_works_on_is_left_alone(bench: Bench) -> N
     lease = letters.leases.acquire(f"dead-letter/{echo(1).task_id}")
     assert lease is not None
     with lease:
-        assert verdicts(bench.letters().retry(letters.select(ALL))) == [Verdict.HELD]
-        assert verdicts(bench.letters().drop(letters.select(ALL))) == [Verdict.HELD]
+        assert verdicts(bench.letters().retry(letters.select(ALL))) == [LetterOutcome.HELD]
+        assert verdicts(bench.letters().drop(letters.select(ALL))) == [LetterOutcome.HELD]
     assert bench.queue.num_dead_letters("prober") == 1 and bench.queue.depth("prober") == 0
 
 
@@ -88,9 +88,13 @@ def test_commands_at_once_send_each_task_once(bench: Bench) -> None:
     tasks = [echo(number) for number in range(20)]
     bench.bury(*tasks, *tasks[:3])
     done = bench.at_once(lambda letters: list(letters.retry(letters.select(ALL))))
-    sent = Counter(report.letter.letter_id for each in done for report in each if report.verdict == Verdict.SENT)
+    sent = Counter(report.letter.letter_id for each in done for report in each if report.verdict == LetterOutcome.SENT)
     assert len(sent) == 23 and set(sent.values()) == {1}
-    assert {report.verdict for each in done for report in each} <= {Verdict.SENT, Verdict.GONE, Verdict.HELD}
+    assert {report.verdict for each in done for report in each} <= {
+        LetterOutcome.SENT,
+        LetterOutcome.GONE,
+        LetterOutcome.HELD,
+    }
     assert bench.queue.waiting("prober") == {task.task_id for task in tasks}
     assert bench.queue.depth("prober") == len(tasks) and bench.queue.num_dead_letters("prober") == 0
 
@@ -99,7 +103,9 @@ def test_commands_at_once_drop_each_letter_once_and_no_other(bench: Bench) -> No
     bench.bury(*(echo(number) for number in range(20)))
     doomed = bench.letters().select(ALL)[:12]
     done = bench.at_once(lambda letters: list(letters.drop(doomed)))
-    dropped = Counter(report.letter.letter_id for each in done for report in each if report.verdict == Verdict.DROPPED)
+    dropped = Counter(
+        report.letter.letter_id for each in done for report in each if report.verdict == LetterOutcome.DROPPED
+    )
     assert len(dropped) == 12 and set(dropped.values()) == {1}
     assert bench.queue.num_dead_letters("prober") == 8 and bench.queue.depth("prober") == 0
 
@@ -121,14 +127,14 @@ def test_what_no_service_would_take_stays_and_says_why(bench: Bench) -> None:
         bench.put(raw, number)
     letters = bench.letters()
     reports = list(letters.retry(letters.select(ALL)))
-    assert verdicts(reports) == [Verdict.NO_TASK] * 7
+    assert verdicts(reports) == [LetterOutcome.NO_TASK] * 7
     why = " | ".join(report.why for report in reports)
     told = ("'nothing.do'", "version 99", "at most 4194304", "a message that is not a task")
     assert all(text in why for text in told)
     assert bench.queue.num_dead_letters("prober") == 7 and bench.queue.depth("prober") == 0
     ids = [report.letter.letter_id for report in reports]
     assert len(set(ids)) == 7 and ids == [each.letter.letter_id for each in letters.retry(letters.select(ALL))]
-    assert verdicts(letters.drop(letters.select(ALL))) == [Verdict.DROPPED] * 7
+    assert verdicts(letters.drop(letters.select(ALL))) == [LetterOutcome.DROPPED] * 7
     assert bench.queue.num_dead_letters("prober") == 0
 
 
@@ -138,7 +144,7 @@ def test_equal_letters_have_one_id_and_go_together(bench: Bench) -> None:
     letters = bench.letters()
     name = letters.select(ALL)[0].letter.letter_id
     assert len(letters.find([name, name[:6]])) == 3
-    assert verdicts(letters.drop(letters.find([name]))) == [Verdict.DROPPED] * 3
+    assert verdicts(letters.drop(letters.find([name]))) == [LetterOutcome.DROPPED] * 3
 
 
 HOSTILE = {"schema_version": 1, "service": "\x1b[2J", "reason": "\x1b[31mred\x07\u202e", "task_id": "\x9b2J\n"}
@@ -274,7 +280,7 @@ def test_letters_are_selected_by_service_kind_and_time(filled: Bench) -> None:
     letters = filled.letters()
 
     def found(**filters: Any) -> set[str]:
-        return {each.letter.task_id for each in letters.select(Selection(**filters))}
+        return {each.letter.task_id for each in letters.select(LetterFilter(**filters))}
 
     assert found(service="scorer") == found(kind="scorer.echo") == {echo(2, "scorer.echo").task_id}
     assert "old" in found(since=read_since("3d")) and "old" not in found(since=read_since("1d"))
@@ -299,5 +305,5 @@ def test_letters_of_all_poison_are_found_by_id(filled: Bench, name: str) -> None
     letters = filled.letters()
     (found,) = letters.select(ALL)
     assert json.dumps(found.letter.model_dump(mode="json")).isprintable()
-    assert verdicts(letters.retry([found])) == [Verdict.NO_TASK]
-    assert verdicts(letters.drop([found])) == [Verdict.DROPPED]
+    assert verdicts(letters.retry([found])) == [LetterOutcome.NO_TASK]
+    assert verdicts(letters.drop([found])) == [LetterOutcome.DROPPED]

@@ -23,9 +23,9 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.html import pieces
 from poolbench_driver.suites.ce_bench import plan as planning
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
-from poolbench_driver.suites.ce_bench.families import Entrant
+from poolbench_driver.suites.ce_bench.families import SaeEntrant
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
-from poolbench_driver.suites.ce_bench.view import View, agreement, view_over
+from poolbench_driver.suites.ce_bench.view import CeBenchView, agreement, view_over
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 WIDTH, NUM_FEATURES = 256, 8
@@ -262,7 +262,7 @@ def test_an_import_of_one_autoencoder_keeps_its_name(saes: Path, tmp_path: Path)
     assert (tmp_path / "to/two/cfg.json").read_bytes() == (saes / "two" / "cfg.json").read_bytes()
 
 
-def entrant(name: str, values: list[float], kind: str = "autoencoder", **others: float) -> Entrant:
+def entrant(name: str, values: list[float], kind: str = "autoencoder", **others: float) -> SaeEntrant:
     """Return an entrant with a score for each subject."""
     score = {"value": float(np.mean(values)), "status": "ok", "ci_low": None, "ci_high": None, "coverage": 1.0}
     rows = {metric: {**score, "value": value} for metric, value in others.items()}
@@ -271,7 +271,7 @@ def entrant(name: str, values: list[float], kind: str = "autoencoder", **others:
         for n, value in enumerate(values)
     }
     null_of = name.removesuffix(" random") if kind == "random" else None
-    return Entrant(name, kind, 3, "topk", {"ce.interpretability": score, **rows}, subjects, null_of=null_of)
+    return SaeEntrant(name, kind, 3, "topk", {"ce.interpretability": score, **rows}, subjects, null_of=null_of)
 
 
 def test_an_entrant_beats_another_where_the_paired_interval_is_above_0() -> None:
@@ -286,12 +286,12 @@ def test_an_entrant_beats_another_where_the_paired_interval_is_above_0() -> None
 def test_the_answer_says_how_many_beat_what_was_not_trained() -> None:
     nulls = [entrant("b random", [0.2] * 4, "random"), entrant("coordinates 3", [0.3] * 4, "coordinates")]
     best, weak = entrant("a", [0.8, 0.9, 0.8, 0.9]), entrant("b", [0.25] * 4)
-    view = View("demo", "own", [best, weak, *nulls, entrant("a random", [0.1] * 4, "random")])
+    view = CeBenchView("demo", "own", [best, weak, *nulls, entrant("a random", [0.1] * 4, "random")])
     assert Answer(view.headline()).text.startswith("a scores highest. 1 of 2 autoencoders beat random directions")
     assert view.tied == {"a"}
-    alone = View("demo", "own", [best, *nulls, entrant("a random", [0.1] * 4, "random")])
+    alone = CeBenchView("demo", "own", [best, *nulls, entrant("a random", [0.1] * 4, "random")])
     assert Answer(alone.headline()).text.startswith("a beats random directions")
-    assert Answer(View("demo", "own", nulls).headline()).text == "No autoencoder has a score."
+    assert Answer(CeBenchView("demo", "own", nulls).headline()).text == "No autoencoder has a score."
 
 
 def joined_run(model: str, values: Mapping[str, float]) -> Any:
@@ -333,7 +333,7 @@ def test_autoencoders_of_joined_models_stand_beside_the_nulls_of_their_own_model
 
 def test_a_score_that_the_same_side_reaches_is_said_not_to_come_from_the_contrast() -> None:
     flat = entrant("a", [0.8] * 4, **{"ce.interpretability.excess": 0.01})
-    (problem, *_) = View("demo", "own", [flat, entrant("a random", [0.1] * 4, "random")]).problems()
+    (problem, *_) = CeBenchView("demo", "own", [flat, entrant("a random", [0.1] * 4, "random")]).problems()
     assert problem.text.startswith("Nothing shows that the score comes from the contrast") and "0.010" in problem.text
 
 

@@ -17,12 +17,12 @@ from poolbench.steps.prober import PROBE, SPARSE
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.suites.ce_bench.concepts import POOLING, ConceptProbes, concept_rows, read_sets, readers
+from poolbench_driver.suites.ce_bench.concepts import POOLING, SparseConceptProbes, concept_rows, read_sets, readers
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
-from poolbench_driver.suites.ce_bench.families import Entrant, families_of
+from poolbench_driver.suites.ce_bench.families import SaeEntrant, families_of
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, check, plan, resolve
 from poolbench_driver.suites.ce_bench.report import reader_parts
-from poolbench_driver.suites.ce_bench.view import View
+from poolbench_driver.suites.ce_bench.view import CeBenchView
 
 
 def _table(*measures: Measure) -> Any:
@@ -43,8 +43,8 @@ def rows(tmp_path: Path) -> list[Row]:
     store.write_table("sparse.hedging", _table(*sparse))
     nulls = [Measure.null("sparse.auroc", "collapsed", "no feature is active", params={"k": k}) for k in (1, 2)]
     store.write_table("sparse.narrative", _table(*nulls))
-    planned = ConceptProbes(
-        ConceptProbes(SimpleNamespace()).work,  # type: ignore[arg-type]
+    planned = SparseConceptProbes(
+        SparseConceptProbes(SimpleNamespace()).work,  # type: ignore[arg-type]
         {(concept, 3): f"d1.{concept}" for concept in ("hedging", "narrative")},
         {
             ("hedging", 3, "a"): "sparse.hedging",
@@ -89,14 +89,14 @@ saes = of_suite.saes
 ONE_TRAINING = "the figures of one training say nothing about another"
 
 
-def entrant(name: str, family: str | None, seed: int | None, score: float | None, **sparse: float | None) -> Entrant:
+def entrant(name: str, family: str | None, seed: int | None, score: float | None, **sparse: float | None) -> SaeEntrant:
     """Return an autoencoder with one score for all figures; `k1` is the mean of its sparse probes of one feature."""
     metrics = ("ce.interpretability", "ce.contrastive", "ce.held_out", "ce.unexplained_variance")
     row = {"value": score, "status": "ok" if score is not None else "too_few", "coverage": 1.0, "reason": ""}
     columns = ("interpretability", "contrastive", "held_out")
     subjects = {str(n): {"subject": str(n), **dict.fromkeys(columns, score)} for n in range(3)}
     means = {int(k[1:]): value for k, value in sparse.items()}
-    return Entrant(name, "autoencoder", 3, "topk", dict.fromkeys(metrics, row), subjects, family, seed, sparse=means)
+    return SaeEntrant(name, "autoencoder", 3, "topk", dict.fromkeys(metrics, row), subjects, family, seed, sparse=means)
 
 
 def test_mean_deviation_range_and_separated_pairs_by_hand() -> None:
@@ -128,9 +128,9 @@ def test_ranges_that_touch_are_not_separated() -> None:
 def test_one_training_says_nothing_about_another() -> None:
     alone = [entrant("a", "A", 0, 1.0), entrant("b", "B", 0, 2.0), entrant("c", None, None, 3.0)]
     assert families_of(alone).all == [] and list(families_of(alone).parts()) == []
-    twins = [Entrant(f"{each.name} random", "random", 3, None, {}, null_of=each.name) for each in alone]
-    assert sum(ONE_TRAINING in each.text for each in View("demo", "own", [*alone, *twins]).problems()) == 1
-    untrained = View("demo", "own", [entrant("a", "A", 0, None)])
+    twins = [SaeEntrant(f"{each.name} random", "random", 3, None, {}, null_of=each.name) for each in alone]
+    assert sum(ONE_TRAINING in each.text for each in CeBenchView("demo", "own", [*alone, *twins]).problems()) == 1
+    untrained = CeBenchView("demo", "own", [entrant("a", "A", 0, None)])
     assert not any(ONE_TRAINING in each.text for each in untrained.problems())
 
 
@@ -251,10 +251,10 @@ def test_sets_are_columns_beside_concepts(tmp_path: Path) -> None:
         store.write_table(f"d1.{name}", t.table_from_rows([each.to_row() for each in measures], t.MEASURES))
         sparse = [Measure.of("sparse.auroc", value, params={"k": 1})]
         store.write_table(f"sparse.{name}", t.table_from_rows([each.to_row() for each in sparse], t.MEASURES))
-    work = ConceptProbes(SimpleNamespace()).work  # type: ignore[arg-type]
+    work = SparseConceptProbes(SimpleNamespace()).work  # type: ignore[arg-type]
     source, rows = RowSource(store, {}, {}), []
     for name, column in (("hedging", "concept"), ("planted-number", "task")):
-        planned = ConceptProbes(work, {(name, 3): f"d1.{name}"}, {(name, 3, "one"): f"sparse.{name}"})
+        planned = SparseConceptProbes(work, {(name, 3): f"d1.{name}"}, {(name, 3, "one"): f"sparse.{name}"})
         rows += [{"task": "stories", **row} for row in concept_rows(planned, source, column)]
     assert {row["task"] for row in rows} == {"stories", "planted-number"}
     found = {each.name: each for each in readers(rows)}

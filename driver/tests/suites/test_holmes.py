@@ -35,16 +35,16 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.records import Run, create_run, write_table
 from poolbench_driver.report import page_of
-from poolbench_driver.series import Board, prepare_all, prepare_dry
+from poolbench_driver.series import SeriesBoard, prepare_all, prepare_dry
 from poolbench_driver.stages import probing_sets
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed, chosen_sets, plan, strategies_of
+from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell, chosen_sets, plan, strategies_of
 from poolbench_driver.suites.holmes.rates import compared, published_rates, winning_rates
 from poolbench_driver.suites.holmes.report import joined
 from poolbench_driver.suites.holmes.rows import entrant_of
 from poolbench_driver.suites.holmes.thinning import thinned
-from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
+from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
 
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 SETS = ("planted-pos", "planted-role", "planted-random")
@@ -286,7 +286,7 @@ def test_a_rate_that_is_null_is_not_said_to_lead() -> None:
     rows = list(winning_rates(_scores({"A": (None,), "B": (None,)}), {"set-0": "x"}, {"set-0": "s"}))
     found = {row["entrant"]: row for row in rows if row["metric"] == "holmes.winning_rate"}
     entrants = [Entrant(name, name, "0", None, {"holmes.winning_rate": row}, {}, {}) for name, row in found.items()]
-    answer = View("demo", entrants, ["s"], [{"set": "set-0"}], []).answer()
+    answer = HolmesView("demo", entrants, ["s"], [{"set": "set-0"}], []).answer()
     assert answer.startswith("No entrant can be compared on the 1 sets, too_few:") and "leads" not in answer
 
 
@@ -362,7 +362,7 @@ def test_linear_probes_and_those_with_a_hidden_layer_stand_on_one_board(tmp_path
     folders = [finished(planned(**settings, hidden=hidden), tmp_path) for hidden in (None, 64)]
     units = [{row["hidden"] for row in folder.read_table("entrants").to_pylist()} for folder in folders]
     assert units == [{None}, {64}]
-    shown = Board.of(folders).shown()
+    shown = SeriesBoard.of(folders).shown()
     assert "demo A1_mean final MLP 64" in shown and "demo A1_mean embedding" in shown
 
 
@@ -432,7 +432,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def _skill(at: Probed) -> float:
+def _skill(at: ProbeCell) -> float:
     """Return the share of test instances that an entrant has right."""
     if at.control or at.set == "planted-random":
         return 0.5
@@ -450,7 +450,7 @@ def _measures(score: float, seeds: int) -> pa.Table:
     return t.table_from_rows(rows, t.MEASURES).append_column("details", pa.array(details, pa.string()))
 
 
-def _predictions(plan: HolmesPlan, at: Probed) -> pa.Table:
+def _predictions(plan: HolmesPlan, at: ProbeCell) -> pa.Table:
     tested = [row for row in plan.scope.data[at.set].instances.to_pylist() if row["split"] == "test"]
     labels = sorted({row["label"] for row in tested})
     wrong = dict(zip(labels, labels[1:] + labels[:1], strict=True))

@@ -44,7 +44,7 @@ from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, f
 from poolbench_driver.suites.humanoid.report import report
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble, variance_by_word
 from poolbench_driver.suites.humanoid.training import read_amounts
-from poolbench_driver.suites.humanoid.view import Tune, View
+from poolbench_driver.suites.humanoid.view import HumanoidView, Tune
 from poolbench_driver.suites.humanoid.words import read_words
 
 NEUTRAL = tuple(f"neutral-{number}" for number in range(5))
@@ -466,7 +466,7 @@ def _line(name: str, rank: float | None, favourites: tuple[str, ...] = (), rando
 def test_the_answer_says_which_words_moved_and_whether_neutral_fine_tunes_do_the_same(
     lines: list[Tune], answer: str
 ) -> None:
-    view = View("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
+    view = HumanoidView("demo", [*lines, *(_line(name, 3.0) for name in NEUTRAL)], [], [])
     assert Answer(view.headline()).text == answer
 
 
@@ -479,14 +479,14 @@ def test_without_random_changes_the_neutral_fine_tunes_decide() -> None:
 def test_neutral_fine_tunes_that_failed_are_not_a_null() -> None:
     neutral = [_line(name, None) for name in NEUTRAL]
     lines = [_line("a", None), *neutral[:4], replace(neutral[4], figures={})]
-    assert Answer(View("demo", lines, [], []).headline()).text.startswith(
+    assert Answer(HumanoidView("demo", lines, [], []).headline()).text.startswith(
         "a moved the words most; without 5 neutral fine-tunes"
     )
 
 
 def test_the_answer_counts_a_fine_tune_once_where_two_layers_are_read() -> None:
     lines = [_line("a", 1.0), *(_line(name, 3.0) for name in NEUTRAL)]
-    view = View("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
+    view = HumanoidView("demo", [*(replace(line, layer=2) for line in lines), *lines], [], [])
     assert Answer(view.headline()).text.startswith("The fine-tune moved the words more than all 5 neutral ones do")
     assert view.best is not None and view.best.layer == 6
 

@@ -14,10 +14,10 @@ from poolbench.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements.config import Configuration, display_name
 from poolbench_driver.suites.data_requirements.metrics import DIFFERENCE, POWER, RECOMMENDED
 from poolbench_driver.suites.data_requirements.metrics import PUBLISHED as BOUND
-from poolbench_driver.suites.data_requirements.report import Comparison
+from poolbench_driver.suites.data_requirements.report import SetComparison
 
 
-def comparison(of_set: str, second: str, powers: list[float], recommended: float | None = 600.0) -> Comparison:
+def comparison(of_set: str, second: str, powers: list[float], recommended: float | None = 600.0) -> SetComparison:
     sizes = [
         {"size": 600 * 2**place, "num_train": 400.0 * 2**place, "num_test": 100.0 * 2**place, "power": power}
         for place, power in enumerate(powers)
@@ -29,7 +29,7 @@ def comparison(of_set: str, second: str, powers: list[float], recommended: float
         name: {"value": value, "ci_low": None, "ci_high": None, "n": 400, "status": "ok" if value else "collapsed"}
         for name, value in values.items()
     }
-    return Comparison(second, of_set, figures, sizes)
+    return SetComparison(second, of_set, figures, sizes)
 
 
 COMPARED = [

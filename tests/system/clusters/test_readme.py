@@ -26,7 +26,7 @@ from poolbench.config import MODEL_PRESETS, resolve_layers, resolve_model
 from poolbench.pooling.registry import select_strategies
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
-from poolbench_driver.cli.help import Group
+from poolbench_driver.cli.help import CommandGroup
 from poolbench_driver.cli.run import RunCommand
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import Run
@@ -63,7 +63,7 @@ def parse(command: Any, arguments: list[str], parent: Any = None) -> dict[str, A
     context = command.context_class(command, info_name=command.name, parent=parent)
     if isinstance(command, RunCommand):
         arguments = command.with_settings(list(arguments))
-    names = command.list_commands(context) if isinstance(command, Group) else []
+    names = command.list_commands(context) if isinstance(command, CommandGroup) else []
     nested = {name: command.commands[name] for name in names}
     options, rest, _ = command.make_parser(context).parse_args(args=list(arguments))
     if nested and rest:

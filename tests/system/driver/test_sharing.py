@@ -34,7 +34,7 @@ from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.board import build
 from poolbench_driver.sharing.exchange import pull, push
 from poolbench_driver.sharing.rerun import drawn, part_of
-from poolbench_driver.sharing.verification import Verdict, verify
+from poolbench_driver.sharing.verification import Verification, verify
 from poolbench_driver.suites.poolbench import verification as of_suite
 
 
@@ -257,8 +257,8 @@ def test_a_forgery_is_caught_at_its_stage(name: str, made: Made, planned: None, 
     with pytest.raises(StopAsyncIteration):
         verify(file, signers=made.signers, rerun=rerun_of(made), on_check=until_failed)
     assert stages[-1].stage == stage, stages
-    assert not Verdict("", "", "", stages).holds
-    assert stage != "rerun" or Verdict("", "", "", stages[:-1]).holds  # nothing else can tell
+    assert not Verification("", "", "", stages).holds
+    assert stage != "rerun" or Verification("", "", "", stages[:-1]).holds  # nothing else can tell
 
 
 def test_the_verifier_draws_the_cells_and_the_same_number_draws_the_same(made: Made, planned: None) -> None:

@@ -15,7 +15,7 @@ _KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth 
 
 
 @dataclass(frozen=True)
-class Vectors:
+class FileVectors:
     """Vectors of a file."""
 
     matrix: np.ndarray  # float64 [n, D]; a row that failed is not finite
@@ -27,10 +27,10 @@ class Vectors:
         return [row if usable else None for row, usable in zip(self.matrix.tolist(), finite, strict=True)]
 
 
-def load_vectors(file: Path) -> Vectors:
+def load_vectors(file: Path) -> FileVectors:
     """Return the vectors of a `.npy` file, or of the Parquet of `embed`; raise InputError if it holds none."""
     if file.suffix.lower() != ".parquet":
-        return Vectors(load_array(file, 2).astype(np.float64), {})
+        return FileVectors(load_array(file, 2).astype(np.float64), {})
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -43,7 +43,7 @@ def load_vectors(file: Path) -> Vectors:
         reason = str(error).splitlines()[0]
         raise InputError(f"{file} has no column of vectors as `embed` writes it: {reason}") from None
     notes = table.schema.metadata or {}
-    return Vectors(matrix, {name.decode(): value.decode("utf-8", "replace") for name, value in notes.items()})
+    return FileVectors(matrix, {name.decode(): value.decode("utf-8", "replace") for name, value in notes.items()})
 
 
 def load_labels(file: Path, *, are_classes: bool = True) -> list[Any]:

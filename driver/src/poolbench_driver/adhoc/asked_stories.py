@@ -26,7 +26,7 @@ class Prompt(NamedTuple):
     text: str
 
 
-class Outcome(NamedTuple):
+class AskedPair(NamedTuple):
     """What became of a prompt: what each of its answers was, and the pair of stories, if one was usable."""
 
     prompt: Prompt
@@ -34,14 +34,14 @@ class Outcome(NamedTuple):
     row: dict[str, str] | None
 
 
-def ask_for_pair(writer: EndpointModel, prompt: Prompt) -> Outcome:
+def ask_for_pair(writer: EndpointModel, prompt: Prompt) -> AskedPair:
     """Ask for a pair of stories. Raise EndpointError if no prompt would work."""
     reply = writer.ask(prompt.text, stories_of)
     if reply.value is None:
-        return Outcome(prompt, reply.answers, None)
+        return AskedPair(prompt, reply.answers, None)
     high, low = reply.value
     row = {"subject": prompt.subject, "story1": high, "story2": low, "model": reply.model, "prompt": prompt.name}
-    return Outcome(prompt, reply.answers, row)
+    return AskedPair(prompt, reply.answers, row)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class StoryFile:
         prompts = (Prompt(subject, *item) for subject in subjects for item in prompts_of(subject).items())
         return [prompt for prompt in prompts if prompt[:2] not in self.written]
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: AskedPair) -> None:
         """Count what became of a prompt, and append its row."""
         at = outcome.prompt[:2]
         self.counts.update(outcome.answers)

@@ -31,7 +31,7 @@ from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
     from poolbench.pooling.registry import StrategySpec
-    from poolbench_driver.adhoc.arrays import Vectors
+    from poolbench_driver.adhoc.arrays import FileVectors
     from poolbench_driver.adhoc.embedding import Reference
     from poolbench_driver.api.driving import RunHandle
     from poolbench_driver.api.steered import AnyVector
@@ -505,15 +505,15 @@ def _reference(
     return Reference.of(text_lines(idf_texts), "idf_texts")
 
 
-def _vectors(vectors: Any) -> Vectors:
+def _vectors(vectors: Any) -> FileVectors:
     """Return the vectors of a file, of `embed` or of an array. Raise InputError for any other value."""
-    from poolbench_driver.adhoc.arrays import Vectors, checked_array
+    from poolbench_driver.adhoc.arrays import FileVectors, checked_array
 
-    if isinstance(vectors, Vectors):
+    if isinstance(vectors, FileVectors):
         return vectors
     if isinstance(vectors, Embeddings):
-        return Vectors(vectors.vectors.astype("float64"), vectors.notes)
-    return Vectors(checked_array(vectors, "vectors", 2).astype("float64"), {})
+        return FileVectors(vectors.vectors.astype("float64"), vectors.notes)
+    return FileVectors(checked_array(vectors, "vectors", 2).astype("float64"), {})
 
 
 _P = ParamSpec("_P")

@@ -61,7 +61,7 @@ EXTRAS = {
 
 app = typer.Typer(
     name=help.PROGRAM,
-    cls=help.Group,
+    cls=help.CommandGroup,
     context_settings=help.CONTEXT_SETTINGS,
     rich_markup_mode=None,  # its tables leave descriptions no room, and its markup takes [rows] for a style
     help="Plan, run and report PoolBench on a cluster: of `make cluster-up`, or of `poolbench-driver login URL`.",
@@ -112,7 +112,7 @@ for section, commands in SECTIONS.items():
         app.command(NAMES.get(command), cls=CLASSES.get(command), rich_help_panel=section)(command)
 for section, groups in GROUPS.items():
     for name, group in groups.items():
-        app.add_typer(group, name=name, cls=help.Group, rich_help_panel=section)
+        app.add_typer(group, name=name, cls=help.CommandGroup, rich_help_panel=section)
 complete_names(app)
 
 

@@ -17,7 +17,7 @@ from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench.queue.letters import StoredLetter
-    from poolbench_driver.cluster.dead_letters import DeadLetters, Report, Selection
+    from poolbench_driver.cluster.dead_letters import DeadLetters, LetterFilter, Report
 
 app = typer.Typer(help="List, show, send again and drop dead letters.", no_args_is_help=True)
 
@@ -108,13 +108,13 @@ def _when(at: str | None) -> str:
     return "unknown" if at is None else f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S}"
 
 
-def _selection(service: str | None, kind: str | None, since: str | None) -> Selection:
-    from poolbench_driver.cluster.dead_letters import Selection, read_since
+def _selection(service: str | None, kind: str | None, since: str | None) -> LetterFilter:
+    from poolbench_driver.cluster.dead_letters import LetterFilter, read_since
 
-    return Selection(service, kind, read_since(since))
+    return LetterFilter(service, kind, read_since(since))
 
 
-def _chosen(letters: DeadLetters, ids: list[str] | None, every: bool, selection: Selection) -> list[StoredLetter]:
+def _chosen(letters: DeadLetters, ids: list[str] | None, every: bool, selection: LetterFilter) -> list[StoredLetter]:
     """Return the letters that a command line names, by ids or by --all and filters."""
     if bool(ids) == every:
         raise ConfigError("give the ids of dead letters, or --all: `poolbench-driver dead-letters ls` lists them")
@@ -134,15 +134,15 @@ def _agreed(number: int) -> bool:
 
 def _show(reports: Iterable[Report], every: bool) -> int:
     """Print one line per letter; return 1 if a letter is left that was asked for."""
-    from poolbench_driver.cluster.dead_letters import Verdict
+    from poolbench_driver.cluster.dead_letters import LetterOutcome
 
-    counts: Counter[Verdict] = Counter()
+    counts: Counter[LetterOutcome] = Counter()
     for report in reports:
         counts[report.verdict] += 1
         letter, why = report.letter, f": {report.why}" if report.why else ""
         name = " ".join(filter(None, (letter.letter_id[:_SHORT], letter.service, letter.task_id)))
-        typer.echo(f"{name} {report.verdict}{why}", err=report.verdict in (Verdict.HELD, Verdict.NO_TASK))
+        typer.echo(f"{name} {report.verdict}{why}", err=report.verdict in (LetterOutcome.HELD, LetterOutcome.NO_TASK))
     if not counts:
         typer.echo("no dead letters", err=True)
-    left_over = counts[Verdict.HELD] + (0 if every else counts[Verdict.NO_TASK])
+    left_over = counts[LetterOutcome.HELD] + (0 if every else counts[LetterOutcome.NO_TASK])
     return Exit.FAILURES if left_over else Exit.DONE

@@ -20,7 +20,7 @@ from poolbench_driver.config import Assignment
 from poolbench_driver.contract.abilities import Need, lines
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Description
-from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
+from poolbench_driver.estimate import ClusterSize, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.text import COLUMNS, notes, rows, size
 
@@ -31,17 +31,17 @@ _MAX_REPLICAS = 100_000
 _TEXTS = {"null": "along null directions"}
 
 
-def cluster_of(gpus: int, price_per_gpu_hour: float | None, replicas: str | None) -> Cluster:
+def cluster_of(gpus: int, price_per_gpu_hour: float | None, replicas: str | None) -> ClusterSize:
     """Return the cluster that the options describe. Raise ConfigError or UnknownNameError for a wrong one."""
     if not 0 <= gpus <= _MAX_REPLICAS:
         raise ConfigError(f"--gpus {gpus}: give a number from 0 to {_MAX_REPLICAS:,}")
     if price_per_gpu_hour is not None and not 0 <= price_per_gpu_hour < float("inf"):
         raise ConfigError(f"--price-per-gpu-hour {price_per_gpu_hour}: give a price of 0 or more")
-    return Cluster(gpus, price_per_gpu_hour, _replicas(replicas))
+    return ClusterSize(gpus, price_per_gpu_hour, _replicas(replicas))
 
 
 def show_dry_run(
-    jobs: Sequence[Job], cluster: Cluster, named: Sequence[Assignment], missing: Sequence[Need], *, as_json: bool
+    jobs: Sequence[Job], cluster: ClusterSize, named: Sequence[Assignment], missing: Sequence[Need], *, as_json: bool
 ) -> int:
     """Print what the runs would do and cost together, as text or as one JSON object; return the exit code.
 
@@ -92,7 +92,7 @@ class _Part:
         return SUITES.get(self.job.config.suite).load().describe(self.job.plan)
 
 
-def _estimated(jobs: Sequence[Job], cluster: Cluster) -> list[_Part]:
+def _estimated(jobs: Sequence[Job], cluster: ClusterSize) -> list[_Part]:
     parts: list[_Part] = []
     before = set[str]()  # keys that the runs before make
     for job in jobs:

@@ -12,7 +12,7 @@ PROGRAM = "poolbench-driver"
 CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands, listed with whole summaries; by default long ones are cut."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -19,7 +19,7 @@ from poolbench_driver.cli.tables import AsJson, print_data, print_table
 if TYPE_CHECKING:
     from poolbench_driver.contract.abilities import Answers
     from poolbench_driver.contract.suite import FinishedRun
-    from poolbench_driver.pilots import Advice, Comparison
+    from poolbench_driver.pilots import Advice, PilotComparison
 
 #: What an effect is a difference of, by criterion; pilots are of the first.
 _EFFECTS = {
@@ -242,7 +242,7 @@ def _may_be_rounded(effect: Fraction) -> bool:
 
 def _compared(
     pilots: Sequence[str] | None, effect: Fraction | None, p01: float | None, p10: float | None
-) -> Comparison:
+) -> PilotComparison:
     """Return the comparison of two pilot files, or the one that the options describe; shares replace those of files."""
     from poolbench_driver.pilots import compare_pilots, given_comparison, read_pilot
 

@@ -24,7 +24,7 @@ from poolbench_driver.cli.tables import AsJson, print_data
 if TYPE_CHECKING:
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import Assignment, RunConfig
-    from poolbench_driver.estimate import Cluster
+    from poolbench_driver.estimate import ClusterSize
     from poolbench_driver.job import Job, Outcome
     from poolbench_driver.loop.progress import Display
     from poolbench_driver.records import Run
@@ -190,7 +190,7 @@ def run(
 
 
 def _dry_run(
-    configs: list[RunConfig], cluster: Cluster, assignments: list[Assignment], display: str | None, *, as_json: bool
+    configs: list[RunConfig], cluster: ClusterSize, assignments: list[Assignment], display: str | None, *, as_json: bool
 ) -> int:
     session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
@@ -252,7 +252,7 @@ def show_all(
 def _show_board(jobs: Sequence[Job], output: Path) -> int:
     """Write and print the board of several runs; return the exit code, which is 1 if a model is missing from it."""
     from poolbench_driver.records import Run, run_id
-    from poolbench_driver.series import BOARDS, Board
+    from poolbench_driver.series import BOARDS, SeriesBoard
 
     finished = list[Run]()
     for job in jobs:
@@ -262,7 +262,7 @@ def _show_board(jobs: Sequence[Job], output: Path) -> int:
         else:
             typer.echo(f"the board is without {job.config.model}: {run.id} has no results", err=True)
     if finished:
-        board = Board.of(finished)
+        board = SeriesBoard.of(finished)
         file = board.write(output / BOARDS)
         typer.echo(f"{board.shown()}\nboard: {file}")
     return Exit.DONE if len(finished) == len(jobs) else Exit.FAILURES

@@ -120,11 +120,11 @@ def _recorded(table: Path, suite: str | None, folders: Sequence[Run], joined: Se
 def _board(folders: Sequence[Run]) -> str:
     """Return the tables of one run, or the ranks over several."""
     from poolbench_driver.report import leaderboard_markdown
-    from poolbench_driver.series import Board
+    from poolbench_driver.series import SeriesBoard
 
     if len(folders) == 1:
         return leaderboard_markdown(folders[0])
-    return Board.of(folders).shown()
+    return SeriesBoard.of(folders).shown()
 
 
 def _show_power(folders: Sequence[Run], difference: float | None, *, as_json: bool) -> None:
@@ -166,9 +166,9 @@ def _figures(folders: Sequence[Run]) -> list[dict[str, Any]]:
     Of one run also the figures over all blocks: they compare the entrants of this run alone.
     """
     from poolbench_driver.assemble import rank_rows
-    from poolbench_driver.series import Board
+    from poolbench_driver.series import SeriesBoard
 
-    board, alone = Board.of(folders), len(folders) == 1
+    board, alone = SeriesBoard.of(folders), len(folders) == 1
     spec = board.spec
     measured = [row for row in board.rows if not row["metric"].startswith("rank.")]
     board_rows = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]

@@ -30,7 +30,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _MAX_WHY = 300
 
 
-class Verdict(StrEnum):
+class LetterOutcome(StrEnum):
     """What became of one dead letter."""
 
     SENT = "sent again"
@@ -46,12 +46,12 @@ class Report:
     """What became of one dead letter, and why."""
 
     letter: DeadLetter
-    verdict: Verdict
+    verdict: LetterOutcome
     why: str = ""
 
 
 @dataclass(frozen=True)
-class Selection:
+class LetterFilter:
     """Which dead letters a command is about; None selects all."""
 
     service: str | None = None
@@ -78,7 +78,7 @@ class DeadLetters:
     def __init__(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
         self.queue, self.artifacts, self.leases = queue, artifacts, leases
 
-    def select(self, wanted: Selection) -> list[StoredLetter]:
+    def select(self, wanted: LetterFilter) -> list[StoredLetter]:
         """Return the letters of a selection, by service, oldest first."""
         services = SERVICES if wanted.service is None else (wanted.service,)
         letters = (letter for service in services for letter in self.queue.stored_letters(service))
@@ -91,14 +91,14 @@ class DeadLetters:
             NotFoundError: A name is not a beginning of an id.
             ConfigError: A name is the beginning of several ids.
         """
-        letters = self.select(Selection())
+        letters = self.select(LetterFilter())
         letters_by_id: dict[str, list[StoredLetter]] = {}
         for name in names:
             letter_id = _meant(name, {letter.letter.letter_id for letter in letters})
             letters_by_id[letter_id] = [letter for letter in letters if letter.letter.letter_id == letter_id]
         return [letter for same in letters_by_id.values() for letter in same]
 
-    def rows(self, wanted: Selection) -> list[dict[str, Any]]:
+    def rows(self, wanted: LetterFilter) -> list[dict[str, Any]]:
         """Return the letters of a selection as lists show them."""
         return [letter.letter.row() for letter in self.select(wanted)]
 
@@ -113,7 +113,7 @@ class DeadLetters:
             try:
                 task = _sendable(letter.letter)
             except InputError as error:
-                yield Report(letter.letter, Verdict.NO_TASK, shown_text(str(error))[:_MAX_WHY])
+                yield Report(letter.letter, LetterOutcome.NO_TASK, shown_text(str(error))[:_MAX_WHY])
             else:
                 by_task.setdefault(task.task_id, []).append((letter, task))
         for task_id, same in by_task.items():
@@ -123,29 +123,31 @@ class DeadLetters:
     def drop(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
         """Remove letters; yield a report per letter."""
         for letter in chosen:
-            yield from self._alone(letter.letter.task_id or letter.letter.letter_id, [letter], lambda: Verdict.DROPPED)
+            yield from self._alone(
+                letter.letter.task_id or letter.letter.letter_id, [letter], lambda: LetterOutcome.DROPPED
+            )
 
-    def _alone(self, name: str, same: list[StoredLetter], act: Callable[[], Verdict]) -> Iterator[Report]:
+    def _alone(self, name: str, same: list[StoredLetter], act: Callable[[], LetterOutcome]) -> Iterator[Report]:
         """Act for letters that are still there, then remove them, while no other command works on them."""
         lease = self.leases.acquire(f"dead-letter/{name}")
         if lease is None:
-            yield from (Report(letter.letter, Verdict.HELD) for letter in same)
+            yield from (Report(letter.letter, LetterOutcome.HELD) for letter in same)
             return
         with lease:
             present = [letter for letter in same if self.queue.has_letter(letter)]
-            verdict = act() if present else Verdict.GONE
+            verdict = act() if present else LetterOutcome.GONE
             removed = [letter in present and self.queue.remove_letter(letter) for letter in same]
         for letter, gone in zip(same, removed, strict=True):
-            yield Report(letter.letter, verdict if gone else Verdict.GONE)
+            yield Report(letter.letter, verdict if gone else LetterOutcome.GONE)
 
-    def _send(self, task: Task) -> Verdict:
+    def _send(self, task: Task) -> LetterOutcome:
         """Send a task as the driver's loop does, unless it waits or is in work."""
         self.artifacts.store.delete(failure_path(task.task_id))
         self.artifacts.store.delete(cancel_path(task.task_id))
         if task.task_id in self.queue.waiting(task.service) or self.leases.alive(task.task_id):
-            return Verdict.WAITING
+            return LetterOutcome.WAITING
         self.queue.send(task)
-        return Verdict.SENT
+        return LetterOutcome.SENT
 
 
 class ListedLetters:
@@ -154,13 +156,13 @@ class ListedLetters:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def rows(self, wanted: Selection) -> list[dict[str, Any]]:
+    def rows(self, wanted: LetterFilter) -> list[dict[str, Any]]:
         """Return the letters of a selection as lists show them."""
         return [row for row in self._services.get("pooler", "dead_letters")["dead_letters"] if wanted.has_row(row)]
 
     def details(self, name: str) -> dict[str, Any]:
         """Return the letter that an id, or its beginning, names; raise as `DeadLetters.find`."""
-        letter_id = _meant(name, {row["id"] for row in self.rows(Selection())})
+        letter_id = _meant(name, {row["id"] for row in self.rows(LetterFilter())})
         return self._services.get("pooler", f"dead_letters/{letter_id}")
 
 

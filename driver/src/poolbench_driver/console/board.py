@@ -93,7 +93,7 @@ class BoardView:
         self._lock = threading.Lock()
         self._tables: dict[tuple[str, int], pa.Table | str] = {}  # by run and time of its change; why it has none
         self._quantities: list[Quantity] = []
-        self._last: tuple[Quantity, Mapping[str, str], Selection] | None = None
+        self._last: tuple[Quantity, Mapping[str, str], BoardSelection] | None = None
 
     def page(self, query: Mapping[str, str]) -> Page:
         """Return the board that a query asks for.
@@ -114,12 +114,12 @@ class BoardView:
             raise ConfigError(f"of is {place}, and there are {len(quantities)} boards, from 0")
         return _board(quantities, place, self._selected(quantities[place], query), query, unread)
 
-    def _selected(self, quantity: Quantity, query: Mapping[str, str]) -> Selection:
+    def _selected(self, quantity: Quantity, query: Mapping[str, str]) -> BoardSelection:
         """Return the lines and blocks that a query asks for; those of the last query are kept, for another order."""
         filters = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
         last = self._last
         if last is None or last[0] is not quantity or last[1] != filters:
-            self._last = last = quantity, filters, Selection.of(quantity, filters)
+            self._last = last = quantity, filters, BoardSelection.of(quantity, filters)
         return last[2]
 
     def _read(self) -> tuple[list[Quantity], list[Line]]:
@@ -275,7 +275,7 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Selection:
+class BoardSelection:
     """Some lines and blocks of a quantity, S lines and B blocks, with what every order of them needs."""
 
     quantity: Quantity
@@ -287,7 +287,7 @@ class Selection:
     _tied: dict[str, np.ndarray | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, quantity: Quantity, wanted: Mapping[str, str]) -> Selection:
+    def of(cls, quantity: Quantity, wanted: Mapping[str, str]) -> BoardSelection:
         """Return the lines and blocks with some values of `model`, `layer`, `block` and some `words`."""
         words = wanted["words"].lower().split()
         lines = [
@@ -354,7 +354,7 @@ class Selection:
 
 
 def _board(
-    quantities: Sequence[Quantity], place: int, chosen: Selection, query: Mapping[str, str], unread: Sequence[Line]
+    quantities: Sequence[Quantity], place: int, chosen: BoardSelection, query: Mapping[str, str], unread: Sequence[Line]
 ) -> Page:
     """Return the board that a query asks for."""
     quantity, board = chosen.quantity, SUITES.get(chosen.quantity.suite).board
@@ -451,7 +451,9 @@ def _choices(quantities: Sequence[Quantity], place: int, query: Mapping[str, str
     return Form(fields, [("sort", query["sort"])] if query.get("sort") else [])
 
 
-def _headline(chosen: Selection, order: Sequence[int], tied: np.ndarray | None, column: str, unit: str) -> list[Span]:
+def _headline(
+    chosen: BoardSelection, order: Sequence[int], tied: np.ndarray | None, column: str, unit: str
+) -> list[Span]:
     if not order:
         return [Span("No line is left; choose less.")]
     if tied is None:

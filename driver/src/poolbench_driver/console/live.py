@@ -15,7 +15,7 @@ from typing import Any
 
 from poolbench.errors import NotFoundError, shown
 from poolbench.statuses import ServiceState
-from poolbench_driver.cluster.dead_letters import DeadLetters, ListedLetters, Selection, listed_letters, open_letters
+from poolbench_driver.cluster.dead_letters import DeadLetters, LetterFilter, ListedLetters, listed_letters, open_letters
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.contract.page import (
     Answer,
@@ -72,7 +72,7 @@ class Live:
         else:
             state = overview(self._services, self._runs.output)
         working = [run["run"] for run in state["runs"] if run.get("state") in UNFINISHED][:_MOST_RUNS]
-        letters = self._letters.rows(Selection()) if self._letters and "unknown" not in state else []
+        letters = self._letters.rows(LetterFilter()) if self._letters and "unknown" not in state else []
         newest = sorted(letters, key=lambda row: row["at"] or "", reverse=True)[:_MOST_LETTERS]
         return {**state, "dead_letters": newest, "in_work": [self.progress(run) for run in working]}
 

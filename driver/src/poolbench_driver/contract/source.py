@@ -24,7 +24,7 @@ MISSING = frozenset(("", "nan", "na", "n/a", "none", "null"))
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """A line of a table: its cells by column, without surrounding spaces; "" for a missing one."""
 
     where: str  # file and line, as errors name it
@@ -46,7 +46,7 @@ class Line:
         return value
 
 
-def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[Line]]:
+def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[TableLine]]:
     """Return the columns of a table, and its rows; blank ones are left out.
 
     Args:
@@ -57,7 +57,7 @@ def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[
         InputError: With file and line: the table cannot be read, is empty, or lacks a column.
     """
     head: list[str] = []
-    lines: list[Line] = []
+    lines: list[TableLine] = []
     for where, values in records(file):
         if not lines:
             head = list(map(str, values))
@@ -68,7 +68,7 @@ def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[
                 )
         cells = {name: name_in(values, name, where) for name in head}
         if any(cells.values()):
-            lines.append(Line(where, cells))
+            lines.append(TableLine(where, cells))
     if not lines:
         raise InputError(f"{file} is empty: all its lines are blank")
     return head, lines

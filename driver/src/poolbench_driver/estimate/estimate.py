@@ -26,7 +26,7 @@ LOCAL = "driver"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterSize:
     """What an estimate is made for."""
 
     gpus: int = 0  # that extractor, scorer and steerer have together
@@ -67,7 +67,7 @@ class StageEstimate:
 class Estimate:
     """The estimate of a run."""
 
-    cluster: Cluster
+    cluster: ClusterSize
     stages: tuple[StageEstimate, ...]
     elapsed_hours: Range | None  # from the first task to the last one
     reason: str = ""  # why there is no elapsed time
@@ -109,7 +109,9 @@ class Estimate:
         return self.cluster.price(self.held_gpu_hours)
 
 
-def estimate(plan: Plan, todo: Collection[Task], present: Collection[str], rates: Rates, cluster: Cluster) -> Estimate:
+def estimate(
+    plan: Plan, todo: Collection[Task], present: Collection[str], rates: Rates, cluster: ClusterSize
+) -> Estimate:
     """Return the estimate of the tasks that are left of a plan.
 
     Args:
@@ -134,7 +136,7 @@ def estimate(plan: Plan, todo: Collection[Task], present: Collection[str], rates
     return Estimate(cluster, stages, Range(in_turn_s, max(low), max(in_turn_s, sum(high))).times(1 / HOUR_S))
 
 
-def estimate_tasks(plan: Plan, todo: Iterable[Task], rates: Rates, cluster: Cluster) -> dict[str, StageEstimate]:
+def estimate_tasks(plan: Plan, todo: Iterable[Task], rates: Rates, cluster: ClusterSize) -> dict[str, StageEstimate]:
     """Return the estimate of each task by id: its work, times the rate of tasks like it."""
     amounts = amounts_of(plan)
     return {task.task_id: _task(amounts[task.task_id], rates, on_gpu=cluster.gpus > 0) for task in todo}
@@ -166,7 +168,7 @@ def _local(plan: Plan, steps: list[LocalStep]) -> StageEstimate:
 
 
 def _bounds_s(
-    todo: Collection[Task], by_task: Mapping[str, StageEstimate], cluster: Cluster, bound: str
+    todo: Collection[Task], by_task: Mapping[str, StageEstimate], cluster: ClusterSize, bound: str
 ) -> tuple[float, float]:
     """Return the seconds of the busiest service on all of its replicas, or of all GPUs; and of the longest chain."""
     seconds = {name: getattr(task.seconds, bound) for name, task in by_task.items()}

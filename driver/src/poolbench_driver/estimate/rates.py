@@ -23,7 +23,7 @@ _ENOUGH_TASKS = 5
 _LEAST = (0.8, 1.25)
 
 
-class Group(NamedTuple):
+class TaskGroup(NamedTuple):
     """Tasks whose amounts can be compared."""
 
     kind: str
@@ -78,13 +78,13 @@ class _Seen:
 class Rates:
     """The rates of a cluster by group."""
 
-    by_group: Mapping[Group, Rate] = field(default_factory=dict)
+    by_group: Mapping[TaskGroup, Rate] = field(default_factory=dict)
 
     def get(self, kind: str, unit: str, variant: str, *, on_gpu: bool) -> Rate | None:
         """Return the rate of a group; None if this cluster has executed no task of it."""
-        return self.by_group.get(Group(kind, unit, variant, on_gpu))
+        return self.by_group.get(TaskGroup(kind, unit, variant, on_gpu))
 
-    def of(self, kind: str) -> list[Group]:
+    def of(self, kind: str) -> list[TaskGroup]:
         """Return the groups of one kind of task that this cluster has executed."""
         return [group for group in self.by_group if group.kind == kind]
 
@@ -101,17 +101,17 @@ def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[s
     sample = list[str]()
     for keys in by_name.values():
         sample += sorted(keys, key=lambda key: key.rpartition(".")[2])[:MAX_MANIFESTS]  # by their hash
-    tasks: dict[tuple[Group, str], _Seen] = {}
+    tasks: dict[tuple[TaskGroup, str], _Seen] = {}
     with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="manifests") as pool:
         for producer, num_bytes in filter(None, pool.map(lambda key: _written(artifacts, key), sample)):
-            group = Group(producer.kind, producer.work.unit, producer.work.variant, bool(producer.accelerator))
+            group = TaskGroup(producer.kind, producer.work.unit, producer.work.variant, bool(producer.accelerator))
             seen = tasks.setdefault((group, producer.task_id), _Seen(producer.num_outputs))
             seen.amount = max(seen.amount, producer.work.amount)
             seen.seconds += producer.wall_s
             seen.num_bytes += num_bytes
             seen.num_found += 1
             seen.peak_bytes = max(seen.peak_bytes, producer.peak_bytes)
-    groups: dict[Group, list[_Seen]] = defaultdict(list)
+    groups: dict[TaskGroup, list[_Seen]] = defaultdict(list)
     for (group, _), seen in tasks.items():
         groups[group].append(seen)
     return Rates({group: _rate(seen) for group, seen in groups.items()})

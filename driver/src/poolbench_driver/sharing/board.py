@@ -15,7 +15,7 @@ from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import Runs
 from poolbench_driver.sharing.bundle import is_added
-from poolbench_driver.sharing.verification import Verdict, verify
+from poolbench_driver.sharing.verification import Verification, verify
 
 #: More lines than any board has.
 _ALL = "99999999"
@@ -35,7 +35,7 @@ def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, 
     bundles = _bundles(places)
     if not bundles:
         raise NotFoundError(f"no bundle (*.zip) in {', '.join(map(str, places))}; `poolbench-driver submit` writes one")
-    verdicts, lines = dict[str, Verdict](), dict[str, Verdict]()
+    verdicts, lines = dict[str, Verification](), dict[str, Verification]()
     with tempfile.TemporaryDirectory(prefix="poolbench-board-") as temporary:
         runs = Path(temporary, "runs")
         runs.mkdir()
@@ -70,7 +70,7 @@ def _bundles(places: Sequence[Path]) -> dict[str, Path]:
     return bundles
 
 
-def _page(view: BoardView, verdicts: Mapping[str, Verdict], verdicts_of_lines: Mapping[str, Verdict]) -> Page:
+def _page(view: BoardView, verdicts: Mapping[str, Verification], verdicts_of_lines: Mapping[str, Verification]) -> Page:
     """Return the board of the quantity that most runs measured, those of the others, and what was checked."""
     page, parts = _static(view.page({"lines": _ALL}), verdicts_of_lines), list[Part]()
     quantities = next((field.choices for field in page.form.fields if field.name == "of"), ()) if page.form else ()
@@ -93,7 +93,7 @@ def _page(view: BoardView, verdicts: Mapping[str, Verdict], verdicts_of_lines: M
     return replace(page, title="Leaderboard", answer=answer, parts=parts, form=None)
 
 
-def _static(page: Page, verdicts: Mapping[str, Verdict]) -> Page:
+def _static(page: Page, verdicts: Mapping[str, Verification]) -> Page:
     """Return a page of the console without what needs a server, and with what was checked of each line."""
 
     def with_state(line: Line) -> Line:
@@ -107,16 +107,16 @@ def _static(page: Page, verdicts: Mapping[str, Verdict]) -> Page:
     return replace(page, board=replace(page.board, columns=columns, lines=lines))
 
 
-def _run(verdict: Verdict) -> str:
+def _run(verdict: Verification) -> str:
     """Return the name that the board has for the run of a bundle."""
     return f"{verdict.run} {verdict.digest[:16]}" if verdict.run else "no run"
 
 
-def _is_signed(verdict: Verdict) -> bool:
+def _is_signed(verdict: Verification) -> bool:
     return any(check.stage == "signature" and check.state == State.PASSED for check in verdict.stages)
 
 
-def _state(verdict: Verdict) -> Cell:
+def _state(verdict: Verification) -> Cell:
     """Return in a few words what was checked of a bundle that holds, and in a note what was not."""
     signature = next(check for check in verdict.stages if check.stage == "signature")
     by = signature.note.partition(";")[0] if _is_signed(verdict) else "not signed"

@@ -35,7 +35,7 @@ _DAMAGE = (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What a verification came to."""
 
     bundle: str
@@ -62,7 +62,7 @@ def verify(
     say: Say = lambda line: None,
     on_check: Callable[[Check], object] = lambda check: None,
     place: Path | None = None,
-) -> Verdict:
+) -> Verification:
     """Verify a bundle stage by stage and return the verdict.
 
     Args:
@@ -87,7 +87,7 @@ def verify(
     except InputError as error:
         checks.append(Check.of("container", [str(error)]))
         on_check(checks[-1])
-    return Verdict(file.name, digest, run, checks)
+    return Verification(file.name, digest, run, checks)
 
 
 def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say) -> Iterator[Check]:

@@ -11,7 +11,7 @@ from poolbench.steps.base import NoParams, Step
 from poolbench.steps.roles import Cell, Role, Split, SplitCell
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Stage
-from poolbench_driver.stages.vectors import ConceptVectors, Vectors
+from poolbench_driver.stages.vectors import ConceptVectors, PooledVectors
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 
@@ -49,7 +49,7 @@ class Directions(Stage):
     concepts: Mapping[str, Mapping[Cell, str]]
 
 
-def plan_components(scope: Scope, vectors: Vectors) -> Components:
+def plan_components(scope: Scope, vectors: PooledVectors) -> Components:
     """Plan the common component of the train vectors of all concepts, for the strategies that lose theirs."""
     draft = Draft()
     keys: dict[Cell, str] = {}
@@ -65,7 +65,7 @@ def plan_components(scope: Scope, vectors: Vectors) -> Components:
     return Components(draft.work, keys)
 
 
-def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probes:
+def plan_probes(scope: Scope, vectors: PooledVectors, components: Components) -> Probes:
     """Plan D1 of every concept, strategy and layer, with what the configuration adds to it."""
     draft = Draft()
     concepts = {
@@ -75,7 +75,7 @@ def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probe
     return Probes(draft.work, concepts)
 
 
-def plan_neighbour_directions(scope: Scope, vectors: Vectors, components: Components) -> Directions:
+def plan_neighbour_directions(scope: Scope, vectors: PooledVectors, components: Components) -> Directions:
     """Plan the directions of concepts that are neighbours only, at the steering layer, from the train split."""
     draft, directions = Draft(), dict[str, Mapping[Cell, str]]()
     for name, concept_vectors in vectors.concepts.items():

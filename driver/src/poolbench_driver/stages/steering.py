@@ -44,7 +44,7 @@ from poolbench_driver.imports.steered_texts import ImportedTexts, texts_step
 from poolbench_driver.stages.probes import Probes
 from poolbench_driver.stages.scope import NULL_BASE, Scope
 from poolbench_driver.stages.stage import Draft, Stage
-from poolbench_driver.stages.vectors import Vectors
+from poolbench_driver.stages.vectors import PooledVectors
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def unsteered_texts(scope: Scope, draft: Draft, prompts: str) -> Texts:
 
 
 def plan_steering(
-    scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered, scorers: Scorers
+    scope: Scope, vectors: PooledVectors, probes: Probes, unsteered: Unsteered, scorers: Scorers
 ) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer.
 

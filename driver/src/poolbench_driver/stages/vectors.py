@@ -16,7 +16,7 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Stage
 
 
-class State(NamedTuple):
+class ModelState(NamedTuple):
     """A state of a model: as it is, after a fine-tune, or after a random change of the same size."""
 
     tune: str | None = None
@@ -28,9 +28,9 @@ def read_states(
     texts: str,
     reading: Mapping[str, Any],
     layers: Sequence[int],
-    changes: Mapping[State, ChangeParams | None],
+    changes: Mapping[ModelState, ChangeParams | None],
     strategy: str = "A1_mean",
-) -> dict[State, dict[int, str]]:
+) -> dict[ModelState, dict[int, str]]:
     """Plan vectors of texts by every state of a model; return their keys by state and layer.
 
     Args:
@@ -38,7 +38,7 @@ def read_states(
         reading: Parameters that name the model and how it reads.
         changes: What the weights are changed by in each state; None for nothing.
     """
-    keys_by_state: dict[State, dict[int, str]] = {}
+    keys_by_state: dict[ModelState, dict[int, str]] = {}
     for state, change in changes.items():
         changed: dict[str, Any] = {} if change is None else {"change": change}
         params = ExtractParams(**reading, strategies=[StrategyParam(id=strategy)], layers=list(layers), **changed)
@@ -60,14 +60,14 @@ class ConceptVectors:
 
 
 @dataclass(frozen=True)
-class Vectors(Stage):
+class PooledVectors(Stage):
     """Vectors of some concepts, by concept id; `frequencies` is empty where no strategy reads token counts."""
 
     concepts: Mapping[str, ConceptVectors]
     frequencies: str = ""
 
 
-def plan_vectors(scope: Scope) -> Vectors:
+def plan_vectors(scope: Scope) -> PooledVectors:
     """Plan vectors of the measured concepts: both splits, every strategy, all layers.
 
     Tokens are counted in the train passages of all concepts, if a strategy needs it.
@@ -88,16 +88,16 @@ def plan_vectors(scope: Scope) -> Vectors:
     planner = _Planner(scope, draft, frequencies)
     layers = scope.layers_with_steering
     concepts = {concept.id: planner.plan(concept, ("train", "test"), layers) for concept in scope.concepts}
-    return Vectors(draft.work, concepts, frequencies)
+    return PooledVectors(draft.work, concepts, frequencies)
 
 
-def plan_neighbour_vectors(scope: Scope, measured: Vectors) -> Vectors:
+def plan_neighbour_vectors(scope: Scope, measured: PooledVectors) -> PooledVectors:
     """Plan train vectors of neighbours that are not measured themselves: D3_rep needs their directions."""
     draft = Draft()
     planner = _Planner(scope, draft, measured.frequencies)
     others = [concept for concept in scope.scored_concepts if concept.id not in measured.concepts]
     concepts = {concept.id: planner.plan(concept, ("train",), [scope.steering_layer]) for concept in others}
-    return Vectors(draft.work, concepts, measured.frequencies)
+    return PooledVectors(draft.work, concepts, measured.frequencies)
 
 
 @dataclass(frozen=True)

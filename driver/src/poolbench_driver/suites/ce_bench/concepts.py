@@ -41,7 +41,7 @@ ReadFeatures = Callable[[Draft, str, int], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class ConceptProbes(Stage):
+class SparseConceptProbes(Stage):
     """Keys of measures.
 
     Attributes:
@@ -81,10 +81,10 @@ def probing_scope(
     return replace(scope, saes=saes)
 
 
-def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
+def plan_concepts(probing: Scope | None, read: ReadFeatures) -> SparseConceptProbes:
     """Plan D1 of the pooled vectors of each concept, and the sparse probes of each entrant on the same passages."""
     if probing is None:
-        return ConceptProbes(PlannedWork())
+        return SparseConceptProbes(PlannedWork())
     vectors = plan_vectors(probing)
     probes = plan_probes(probing, vectors, Components(PlannedWork(), {}))
     draft, sparse = Draft(), dict[tuple[str, int, str], str]()
@@ -94,7 +94,7 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
         (concept, layer): concept_probes.measures[Cell(POOLING, layer)]
         for (concept, concept_probes), layer in product(probes.concepts.items(), probing.layers)
     }
-    return ConceptProbes(joined([vectors, probes, Stage(draft.work)]), d1, sparse)
+    return SparseConceptProbes(joined([vectors, probes, Stage(draft.work)]), d1, sparse)
 
 
 def plan_sparse(
@@ -116,7 +116,7 @@ def plan_sparse(
     return {(name, layer, entrant): keys[steps.SPARSE_MEASURES(number)] for entrant, number in numbers.items()}
 
 
-def concept_rows(planned: ConceptProbes, source: RowSource, column: str = "concept") -> Iterator[Row]:
+def concept_rows(planned: SparseConceptProbes, source: RowSource, column: str = "concept") -> Iterator[Row]:
     """Yield result rows: D1 of the pooled vectors, whose entrant is the strategy, and the sparse probes.
 
     Args:
@@ -265,10 +265,10 @@ def read_sets(config: CeBenchConfig) -> SetPassages:
     )
 
 
-def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> ConceptProbes:
+def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> SparseConceptProbes:
     """Plan D1 of the pooled vectors of each set, and the sparse probes of each entrant on the same texts."""
     if probing is None:
-        return ConceptProbes(PlannedWork())
+        return SparseConceptProbes(PlannedWork())
     draft, d1, sparse = Draft(), dict[tuple[str, int], str](), dict[tuple[str, int, str], str]()
     for name, tables in sets.by_set.items():
         passages = {
@@ -283,7 +283,7 @@ def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> C
             keys = draft.add(steps.PROBE, probe_params(probing, name, layer), inputs, [measures])
             d1[name, layer] = keys[measures]
             sparse |= plan_sparse(draft, probing, name, passages, layer, read)
-    return ConceptProbes(draft.work, d1, sparse)
+    return SparseConceptProbes(draft.work, d1, sparse)
 
 
 def _plan_vectors(draft: Draft, probing: Scope, passages: str) -> dict[int, str]:

@@ -25,7 +25,7 @@ NUM_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Entrant(HasFigures):
+class SaeEntrant(HasFigures):
     """An autoencoder, its random directions, or the coordinates of a layer.
 
     Attributes:
@@ -66,7 +66,7 @@ class Entrant(HasFigures):
         row = self.figures.get(metric, {})
         return "" if row.get("ci_low") is None else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
 
-    def beats(self, other: Entrant, column: str = "interpretability") -> bool:
+    def beats(self, other: SaeEntrant, column: str = "interpretability") -> bool:
         """Return whether the mean difference over the subjects that both have is above 0, with its 95 % interval."""
         pairs = [(row[column], other.subjects.get(name, {}).get(column)) for name, row in self.subjects.items()]
         differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
@@ -177,9 +177,9 @@ class Families:
             yield f"Over seeds of training, ranges of {_SCORE} separate {number} of {pairs} pairs of families."
 
 
-def families_of(entrants: Sequence[Entrant]) -> Families:
+def families_of(entrants: Sequence[SaeEntrant]) -> Families:
     """Return the families of two seeds or more, in the order of their best members."""
-    groups: dict[str, list[Entrant]] = {}
+    groups: dict[str, list[SaeEntrant]] = {}
     for sae in entrants:
         if sae.family is not None:
             groups.setdefault(sae.family, []).append(sae)
@@ -194,7 +194,7 @@ def families_of(entrants: Sequence[Entrant]) -> Families:
     return Families(families, unclear)
 
 
-def _values(members: Sequence[Entrant], ks: Sequence[int]) -> dict[str, tuple[float, ...] | None]:
+def _values(members: Sequence[SaeEntrant], ks: Sequence[int]) -> dict[str, tuple[float, ...] | None]:
     """Return the values of each figure, in the order of the members; None where one has none."""
     figures = {name: [sae.value(metric) for sae in members] for metric, name in _METRICS.items()}
     figures |= {f"sparse probing, k = {k}": [sae.sparse.get(k) for sae in members] for k in ks}

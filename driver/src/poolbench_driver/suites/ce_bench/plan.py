@@ -35,8 +35,8 @@ from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
 from poolbench_driver.suites.ce_bench.concepts import (
-    ConceptProbes,
     SetPassages,
+    SparseConceptProbes,
     plan_concepts,
     plan_sets,
     probing_scope,
@@ -110,7 +110,7 @@ class CeBenchScope:
         )
 
 
-class Compared(NamedTuple):
+class SparseCell(NamedTuple):
     """What is compared: an entrant, by a protocol.
 
     Attributes:
@@ -133,10 +133,10 @@ class CeBenchPlan(Plan):
     """Keys of measures, subjects and features by what was compared, and of measures of the loss by entrant."""
 
     scope: CeBenchScope
-    contrasts: Mapping[Compared, Keys]
+    contrasts: Mapping[SparseCell, Keys]
     recovered: Mapping[str, str]
-    concepts: ConceptProbes
-    sets: ConceptProbes
+    concepts: SparseConceptProbes
+    sets: SparseConceptProbes
 
 
 def check(config: CeBenchConfig) -> None:
@@ -229,20 +229,20 @@ def plan(scope: CeBenchScope) -> CeBenchPlan:
     return CeBenchPlan(scope.config, work, scope.facts, scope, contrasts, recovered, concepts, sets)
 
 
-def _plan_contrasts(scope: CeBenchScope) -> tuple[Stage, dict[Compared, Keys]]:
+def _plan_contrasts(scope: CeBenchScope) -> tuple[Stage, dict[SparseCell, Keys]]:
     """Plan features of all autoencoders of a layer in one pass over the stories, and one comparison for each layer.
 
     Return the stage, and the keys of measures, subjects and features.
     """
-    draft, contrasts = Draft(), dict[Compared, Keys]()
+    draft, contrasts = Draft(), dict[SparseCell, Keys]()
     for protocol, data in scope.by_protocol.items():
         stories = draft.add_local(stored_rows("pairs of stories", data.rows, "stories"))
         shards = [draft.add_local(stored_rows("stories", texts, "stories")) for texts in _shards(data.passages)]
         for layer, saes in scope.by_layer.items():
-            entrants = {coordinates_of(layer): Compared(coordinates_of(layer), "coordinates", layer, protocol)}
+            entrants = {coordinates_of(layer): SparseCell(coordinates_of(layer), "coordinates", layer, protocol)}
             for sae in saes.values():
-                entrants[sae.name] = Compared(sae.name, "autoencoder", layer, protocol)
-                entrants[null_of(sae.name)] = Compared(sae.name, "random", layer, protocol)
+                entrants[sae.name] = SparseCell(sae.name, "autoencoder", layer, protocol)
+                entrants[null_of(sae.name)] = SparseCell(sae.name, "random", layer, protocol)
             read = [_read_shard(scope, draft, key, layer, saes, protocol) for key in shards]
             numbers = {entrant: str(n) for n, entrant in enumerate(entrants)}
             inputs = {prober.STORIES(): stories}
@@ -260,7 +260,7 @@ def _plan_contrasts(scope: CeBenchScope) -> tuple[Stage, dict[Compared, Keys]]:
     return Stage(draft.work), contrasts
 
 
-def _parts(at: Compared, number: str) -> dict[str, str]:
+def _parts(at: SparseCell, number: str) -> dict[str, str]:
     """Return the roles of what is computed of an entrant; single features are of interest of autoencoders alone."""
     parts = {"measures": prober.CONTRAST_MEASURES(number), "subjects": prober.SUBJECTS(number)}
     if at.kind == "autoencoder" and at.protocol == "corrected":

@@ -40,13 +40,13 @@ from poolbench_driver.suites.ce_bench.metrics import (
     UNEXPLAINED,
     WIDTH,
 )
-from poolbench_driver.suites.ce_bench.view import View, view_of, view_over
+from poolbench_driver.suites.ce_bench.view import CeBenchView, view_of, view_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def score_by_l0(view: View) -> Picture | None:
+def score_by_l0(view: CeBenchView) -> Picture | None:
     """Return the score of each entrant against its L0, with intervals; None without an autoencoder."""
     if not view.trained:
         return None
@@ -126,7 +126,7 @@ def joined(runs: Sequence[FinishedRun]) -> Page:
     return _page(view_over(runs))
 
 
-def _page(view: View, parts: Sequence[Part] = ()) -> Page:
+def _page(view: CeBenchView, parts: Sequence[Part] = ()) -> Page:
     return Page(
         title="CE-Bench",
         subject=view.model,
@@ -144,7 +144,7 @@ def _page(view: View, parts: Sequence[Part] = ()) -> Page:
     )
 
 
-def _board(view: View) -> Table:
+def _board(view: CeBenchView) -> Table:
     heads: Heads = [Column(head, has_intervals=metric == PRIMARY) for metric, head in _COLUMNS.items()]
     lines = [
         Line.of(
@@ -156,7 +156,7 @@ def _board(view: View) -> Table:
     return Table.of(["entrant", "layer", "d", "L0", *heads], lines, note=_BOARD_NOTE)
 
 
-def _published(view: View) -> Iterator[Part]:
+def _published(view: CeBenchView) -> Iterator[Part]:
     lines = [
         Line.of(entrant.name, entrant.count(WIDTH), entrant.count(L0), *map(entrant.figure, _PUBLISHED))
         for entrant in view.published
@@ -170,7 +170,7 @@ def _published(view: View) -> Iterator[Part]:
         yield Part("published", "By the published definition, never ranked with the board", [board], "Published", note)
 
 
-def _size(view: View) -> Iterator[Part]:
+def _size(view: CeBenchView) -> Iterator[Part]:
     note = (
         "Share of the pairs of autoencoders that a score orders as size alone does: by fewer features per token (−L0), "
         "or by more features (log2 of d), with the correlations of Spearman and Pearson. A score that follows one of "
@@ -182,7 +182,7 @@ def _size(view: View) -> Iterator[Part]:
         yield Part("size", "What size alone says", [table], "Size", note)
 
 
-def _subjects(view: View) -> Iterator[Part]:
+def _subjects(view: CeBenchView) -> Iterator[Part]:
     """Yield the subject that the best autoencoder separates most clearly, and all subjects as it sees them."""
     opened, subjects = view.opened(), view.of_subjects()
     if opened:
@@ -230,7 +230,7 @@ def subjects_part(entrant: str, subjects: Sequence[Row]) -> Part:
     return Part("subjects", f"Subjects, as {entrant} sees them", [Table.of(heads, lines)], note=note)
 
 
-def _features(view: View, tables: Mapping[str, pa.Table]) -> Iterator[Part]:
+def _features(view: CeBenchView, tables: Mapping[str, pa.Table]) -> Iterator[Part]:
     """Yield the features of the best autoencoder that stand out most, each with the subjects that it answers to."""
     if not view.trained or FEATURES not in tables:  # a run of an earlier version
         return

@@ -15,7 +15,7 @@ from poolbench_driver.contract.suite import Tables
 from poolbench_driver.records.features import FEATURES, FEATURES_SCHEMA
 from poolbench_driver.suites.ce_bench.concepts import concept_rows
 from poolbench_driver.suites.ce_bench.metrics import LOG_WIDTH, MINUS_L0, PRIMARY, RECOVERED
-from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Compared
+from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, SparseCell
 
 
 def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
@@ -39,7 +39,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
     return Tables(rows["corrected"], others | by_feature, {"published": rows["published"]})
 
 
-def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
+def _entrant(at: SparseCell, sae: Autoencoder | None) -> Row:
     trained = sae if at.kind == "autoencoder" else None
     return {
         "entrant": at.entrant,
@@ -54,7 +54,7 @@ def _entrant(at: Compared, sae: Autoencoder | None) -> Row:
     }
 
 
-def _measures(metric: str, at: Compared, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
+def _measures(metric: str, at: SparseCell, key: str, source: RowSource, sae: Autoencoder | None) -> Iterator[Row]:
     """Yield the figures of one entrant, and two scores of size alone, which a score should beat.
 
     Without a table, `metric` is null.
@@ -68,7 +68,7 @@ def _measures(metric: str, at: Compared, key: str, source: RowSource, sae: Autoe
             yield {**Measure.of(LOG_WIDTH, math.log2(row["value"])).to_row(), **identity}
 
 
-def _features(at: Compared, keys: Keys, source: RowSource) -> Iterator[pa.Table]:
+def _features(at: SparseCell, keys: Keys, source: RowSource) -> Iterator[pa.Table]:
     """Yield the features of an autoencoder by subject, with its name."""
     table = source.table(keys["features"]) if "features" in keys else None
     if isinstance(table, pa.Table):

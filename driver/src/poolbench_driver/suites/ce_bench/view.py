@@ -17,7 +17,14 @@ from poolbench.statuses import Status
 from poolbench_driver.contract.page import Problem, Span
 from poolbench_driver.pages.plain import figures_by
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
-from poolbench_driver.suites.ce_bench.families import AUTOENCODER, COORDINATES, RANDOM, Entrant, Families, families_of
+from poolbench_driver.suites.ce_bench.families import (
+    AUTOENCODER,
+    COORDINATES,
+    RANDOM,
+    Families,
+    SaeEntrant,
+    families_of,
+)
 from poolbench_driver.suites.ce_bench.metrics import (
     CONTRASTIVE,
     EXCESS,
@@ -40,7 +47,7 @@ _FOLLOWS, _FEWEST = 0.8, 4
 
 
 @dataclass(frozen=True)
-class View:
+class CeBenchView:
     """The entrants of a run, the best one first.
 
     Attributes:
@@ -52,13 +59,13 @@ class View:
 
     model: str
     dataset: str
-    entrants: Sequence[Entrant]
-    published: Sequence[Entrant] = ()
+    entrants: Sequence[SaeEntrant]
+    published: Sequence[SaeEntrant] = ()
     stories: Mapping[str, Row] = field(default_factory=dict, repr=False)
     notes: Sequence[str] = ()
 
     @cached_property
-    def trained(self) -> list[Entrant]:
+    def trained(self) -> list[SaeEntrant]:
         """Return the autoencoders that have a score."""
         return [sae for sae in self.entrants if sae.kind == AUTOENCODER and sae.value(PRIMARY) is not None]
 
@@ -72,7 +79,7 @@ class View:
         """Return the autoencoders that differ by the seed of their training alone."""
         return families_of(self.entrants)
 
-    def nulls_of(self, one: Entrant) -> list[Entrant]:
+    def nulls_of(self, one: SaeEntrant) -> list[SaeEntrant]:
         """Return what an autoencoder should beat: random directions of its width and L0, and the coordinates."""
         return [
             entrant
@@ -197,7 +204,7 @@ _NULLS = "random directions of equal width and L0 and the coordinates of the lay
 _KINDS = {RANDOM: "random directions", COORDINATES: "coordinates"}
 
 
-def agreement(entrants: Sequence[Entrant], first: str, second: str) -> float | None:
+def agreement(entrants: Sequence[SaeEntrant], first: str, second: str) -> float | None:
     """Return the share of the pairs of entrants that two scores order alike, ties one half; None without a pair."""
     hits = []
     for a, b in combinations(entrants, 2):
@@ -209,7 +216,7 @@ def agreement(entrants: Sequence[Entrant], first: str, second: str) -> float | N
     return sum(hits) / len(hits) if hits else None
 
 
-def correlations(entrants: Sequence[Entrant], first: str, second: str) -> tuple[float | None, float | None]:
+def correlations(entrants: Sequence[SaeEntrant], first: str, second: str) -> tuple[float | None, float | None]:
     """Return the correlation of Spearman and that of Pearson between two scores of entrants.
 
     Both are None for fewer than three entrants with both, and where a score is the same for all.
@@ -220,17 +227,19 @@ def correlations(entrants: Sequence[Entrant], first: str, second: str) -> tuple[
     return None if np.isnan(rank) else rank, None if np.isnan(linear) else linear
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> View:
+def view_of(tables: Mapping[str, pa.Table]) -> CeBenchView:
     """Return what a run says. Raise NotFoundError if it has no results yet."""
     rows = tables["results"].to_pylist()
     published = [row for row in tables["published"].to_pylist() if row["entrant"]]
     stories = {row["subject"]: row for row in tables["stories"].to_pylist()}
     notes = [row["note"] for row in tables["notes"].to_pylist()]
     published_entrants = _entrants(tables, published) if published else []
-    return View(rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), published_entrants, stories, notes)
+    return CeBenchView(
+        rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), published_entrants, stories, notes
+    )
 
 
-def view_over(runs: Sequence[FinishedRun]) -> View:
+def view_over(runs: Sequence[FinishedRun]) -> CeBenchView:
     """Return what several runs say together; entrants of several models are named by it too.
 
     Raise ConfigError if the runs have different stories.
@@ -242,7 +251,7 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
         raise ConfigError(f"runs on different stories are not comparable: {names}")
     models = list(dict.fromkeys(view.model for view in views))
     # Runs may read other concepts, whose means do not compare.
-    entrants: dict[str, Entrant] = {}
+    entrants: dict[str, SaeEntrant] = {}
     for view in views:
         prefix = f"{view.model} " if len(models) > 1 else ""
         for entrant in view.entrants:
@@ -250,21 +259,21 @@ def view_over(runs: Sequence[FinishedRun]) -> View:
             entrants.setdefault(name, replace(entrant, name=name, null_of=null_of, sparse={}, model=view.model))
     notes = list(dict.fromkeys(note for view in views for note in view.notes))
     ordered = sorted(entrants.values(), key=_order)
-    return View(", ".join(models), views[0].dataset, ordered, stories=views[0].stories, notes=notes)
+    return CeBenchView(", ".join(models), views[0].dataset, ordered, stories=views[0].stories, notes=notes)
 
 
-def _order(entrant: Entrant) -> tuple[bool, float, str]:
+def _order(entrant: SaeEntrant) -> tuple[bool, float, str]:
     return entrant.value(PRIMARY) is None, -(entrant.value(PRIMARY) or 0.0), entrant.name
 
 
-def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[Entrant]:
+def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[SaeEntrant]:
     figures = figures_by(rows, "entrant")
     subjects: dict[str, dict[str, Row]] = {}
     for row in tables["subjects"].to_pylist():
         subjects.setdefault(row["entrant"], {})[row["subject"]] = row
     sparse = sparse_means(rows)
     entrants = [
-        Entrant(
+        SaeEntrant(
             name,
             entrant_row["kind"],
             entrant_row["layer"],

@@ -14,7 +14,7 @@ from poolbench.errors import CellError
 from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statistics.pilots import SizePilot, rotation_interval
 from poolbench.statuses import Status
-from poolbench_driver.pilots import Comparison, Power
+from poolbench_driver.pilots import PilotComparison, Power
 
 #: What names a fold, and counts of its test examples.
 _FOLD, _COUNTS = ("size", "seed", "fold"), ("n", "only_second", "only_first", "first", "second")
@@ -33,7 +33,7 @@ class SizeComparison:
     size: int
     counts: tuple[float, float, float]
     accuracies: tuple[float, float]
-    comparison: Comparison
+    comparison: PilotComparison
     errors: Power | None
 
     @property
@@ -108,7 +108,7 @@ def _of_folds(size: int, folds: Sequence[Row], alpha: float) -> SizeComparison:
     )
     differences = {seed: only_second - only_first for seed, (only_second, only_first) in shares.items()}
     of_folds = np.array([(fold["only_second_sum"] - fold["only_first_sum"]) / fold["n_sum"] for fold in folds])
-    comparison = Comparison(
+    comparison = PilotComparison(
         effect=fmean(differences.values()),
         differences=differences,
         interval=rotation_interval(of_folds, num_test, num_train),

@@ -30,7 +30,7 @@ from poolbench_driver.suites.data_requirements.sets import check_names, data_sou
 from poolbench_driver.waiting import waiting
 
 
-class Source(NamedTuple):
+class PassageReader(NamedTuple):
     """What reads the passages of sets: a model, a change of its weights, and a control."""
 
     model: str
@@ -39,7 +39,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scope:
+class DataScope:
     """A resolved run."""
 
     config: DataRequirementsConfig
@@ -57,9 +57,9 @@ class Scope:
             return FROM_FILE
         return Cell(side.strategy, self.models[self.source(side).model].layer(side.layer))
 
-    def source(self, side: Configuration) -> Source:
+    def source(self, side: Configuration) -> PassageReader:
         """Return what reads the passages for a side."""
-        return Source(side.model or self.config.model, side.adapter, side.control)
+        return PassageReader(side.model or self.config.model, side.adapter, side.control)
 
     @property
     def facts(self) -> PlanFacts:
@@ -75,7 +75,7 @@ class Scope:
 class DataPlan(Plan):
     """Keys of the answers of each side, by number of the side and set."""
 
-    scope: Scope
+    scope: DataScope
     answers: Mapping[tuple[int, str], str]
 
 
@@ -93,7 +93,7 @@ def check(config: DataRequirementsConfig) -> None:
         read_vectors(Path(path))
 
 
-def resolve(config: DataRequirementsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+def resolve(config: DataRequirementsConfig, session: Session, model: ModelInfo | None = None) -> DataScope:
     """Return the scope of a run.
 
     Raises:
@@ -115,7 +115,7 @@ def resolve(config: DataRequirementsConfig, session: Session, model: ModelInfo |
         raise ConfigError(
             f"folds {config.folds}: {few[0]} has {available[few[0]]} examples, and a fold needs two; take fewer folds"
         )
-    return Scope(
+    return DataScope(
         config=config,
         model=model,
         models=models,
@@ -134,7 +134,7 @@ def _adapter(name: str) -> ChangeParams:
     return ChangeParams(source=str(folder), revision=change_revision(folder))
 
 
-def plan(scope: Scope) -> DataPlan:
+def plan(scope: DataScope) -> DataPlan:
     """Return the plan of a run."""
     draft, answers = Draft(), dict[tuple[int, str], str]()
     vectors = _plan_vectors(scope, draft)
@@ -148,7 +148,7 @@ def plan(scope: Scope) -> DataPlan:
     return DataPlan(scope.config, joined([Stage(draft.work)]), scope.facts, scope, answers)
 
 
-def _pilot_params(scope: Scope, side: Configuration, name: str) -> steps.PilotParams:
+def _pilot_params(scope: DataScope, side: Configuration, name: str) -> steps.PilotParams:
     options: dict[str, Any] = {
         option: value for option in ("hidden", "noise", "label_noise") if (value := getattr(side, option))
     }
@@ -157,14 +157,14 @@ def _pilot_params(scope: Scope, side: Configuration, name: str) -> steps.PilotPa
     )
 
 
-def _plan_vectors(scope: Scope, draft: Draft) -> dict[str | Source, dict[str, SetVectors]]:
+def _plan_vectors(scope: DataScope, draft: Draft) -> dict[str | PassageReader, dict[str, SetVectors]]:
     """Plan the vectors of all sets, by file or by what reads them: one reading serves all sides that share it."""
     config = scope.config
-    vectors: dict[str | Source, dict[str, SetVectors]] = {
+    vectors: dict[str | PassageReader, dict[str, SetVectors]] = {
         name: {set_name: plan_file_vectors(draft, set_name, data, file) for set_name, data in scope.data.items()}
         for name, file in scope.files.items()
     }
-    cells_by_source: dict[Source, set[Cell]] = {}
+    cells_by_source: dict[PassageReader, set[Cell]] = {}
     for side in config.sides:
         if side.vectors is None:
             cells_by_source.setdefault(scope.source(side), set()).add(scope.cell(side))

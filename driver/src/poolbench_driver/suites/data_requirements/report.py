@@ -36,7 +36,7 @@ _WHICH = (
 
 
 @dataclass(frozen=True)
-class Comparison(HasFigures):
+class SetComparison(HasFigures):
     """A comparison on one set: its figures by metric, and its lines by size."""
 
     name: str  # what sets the second configuration apart from the first
@@ -67,12 +67,12 @@ class Comparison(HasFigures):
 
 
 @dataclass(frozen=True)
-class View:
+class DataView:
     """What the page shows: comparisons, the best decided first."""
 
     model: str
     first: str
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[SetComparison]
     notes: Sequence[str]
 
     def answer(self) -> str:
@@ -104,7 +104,7 @@ class View:
         return " ".join(sentences)
 
 
-def _sentence(comparison: Comparison, first: str) -> str:
+def _sentence(comparison: SetComparison, first: str) -> str:
     """Return the answer of a run with one comparison on one set."""
     recommended, power = comparison.value(metrics.RECOMMENDED), comparison.value(metrics.POWER)
     if recommended is None:
@@ -145,7 +145,7 @@ def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Pa
     )
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> View:
+def view_of(tables: Mapping[str, pa.Table]) -> DataView:
     """Return what the tables of a run say."""
     sides = {row["entrant"]: row for row in tables["comparisons"].to_pylist()}
     details = {row["cell_id"]: row["details"] for row in tables["details"].to_pylist()}
@@ -159,14 +159,15 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
         lines.setdefault((row["entrant"], row["task"]), []).append(row)
     by_comparison = figures_by(rows, "entrant", "task")
     comparisons = [
-        Comparison(name, of_set, by_metric, lines[name, of_set]) for (name, of_set), by_metric in by_comparison.items()
+        SetComparison(name, of_set, by_metric, lines[name, of_set])
+        for (name, of_set), by_metric in by_comparison.items()
     ]
     comparisons.sort(key=lambda comparison: -(comparison.value(metrics.POWER) or 0.0))
     notes = [row["note"] for row in tables["notes"].to_pylist()]
-    return View(rows[0]["model"], next(iter(sides.values()))["first"], comparisons, notes)
+    return DataView(rows[0]["model"], next(iter(sides.values()))["first"], comparisons, notes)
 
 
-def problems(view: View) -> Iterator[str]:
+def problems(view: DataView) -> Iterator[str]:
     """Yield a line for each thing that limits the answer: nulls, and collapsed, reversed or hardly different pairs."""
     nulls: dict[str, list[str]] = {}
     collapsed, reversed_signs, alike = list[str](), list[str](), list[str]()
@@ -197,7 +198,7 @@ def problems(view: View) -> Iterator[str]:
     yield from view.notes
 
 
-def _board(view: View) -> Table:
+def _board(view: DataView) -> Table:
     heads: Heads = [
         f"beside {view.first}", Column("set", is_text=True), Column("difference", has_intervals=True),
         "power (test)", "recommended", "test for .8", "type-M", "type-S", "bound", "published",
@@ -247,7 +248,7 @@ def _in_short(row: Row) -> Cell:
     return replace(cell, text=f"{value / unit:,.{0 if value >= 10 * unit else 1}f} {sign}")
 
 
-def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
+def _picture(comparisons: Sequence[SetComparison], beside: str) -> Picture:
     """Return differences and powers by size of one comparison, a line for each set, with the recommendations."""
     drawn = comparisons[: len(COLOURS)]
     differences, powers, needed = list[draw.Datum](), list[draw.Datum](), list[draw.Datum]()
@@ -288,9 +289,9 @@ def _picture(comparisons: Sequence[Comparison], beside: str) -> Picture:
     )
 
 
-def _pictures(view: View, first: Comparison | None) -> Iterator[Part]:
+def _pictures(view: DataView, first: SetComparison | None) -> Iterator[Part]:
     """Yield the pictures of the other comparisons."""
-    others: dict[str, list[Comparison]] = {}
+    others: dict[str, list[SetComparison]] = {}
     for comparison in view.comparisons:
         if comparison.is_measured and (first is None or comparison.name != first.name):
             others.setdefault(comparison.name, []).append(comparison)
@@ -300,7 +301,7 @@ def _pictures(view: View, first: Comparison | None) -> Iterator[Part]:
         )
 
 
-def _needs(view: View) -> Part:
+def _needs(view: DataView) -> Part:
     """Return how many examples of each split are recommended, beside the bounds."""
     lines = [
         Line.of(
@@ -328,7 +329,7 @@ def _needs(view: View) -> Part:
     return Part("needs", "What to collect", blocks, "What to collect", note)
 
 
-def margins(comparisons: Sequence[Comparison]) -> Picture:
+def margins(comparisons: Sequence[SetComparison]) -> Picture:
     """Return the recommended training examples beside both bounds, a line for each comparison and set."""
     bounds, ranges = list[draw.Datum](), list[draw.Datum]()
     for comparison in comparisons:
@@ -349,7 +350,7 @@ def margins(comparisons: Sequence[Comparison]) -> Picture:
     return draw.picture("Recommended training examples beside the bounds", drawn, captions=[caption])
 
 
-def sizes_part(comparisons: Sequence[Comparison]) -> Part:
+def sizes_part(comparisons: Sequence[SetComparison]) -> Part:
     """Return every size of some comparisons."""
     heads: Heads = [
         "comparison", Column("set", is_text=True), "examples", "training", "first", "second",
@@ -384,7 +385,7 @@ def _behind(cell: OpenedCell) -> Iterator[Part]:
     """Yield the sizes of a comparison on a set."""
     name, set_name = cell.row["entrant"], cell.row["task"]
     if sizes := cell.rows("sizes", entrant=name, task=set_name):
-        yield replace(sizes_part([Comparison(name, set_name, {}, sizes)]), is_folded=False)
+        yield replace(sizes_part([SetComparison(name, set_name, {}, sizes)]), is_folded=False)
 
 
 BEHIND = Evidence(_behind)

@@ -19,7 +19,7 @@ from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
 from poolbench_driver.suites.data_requirements.config import display_name
-from poolbench_driver.suites.data_requirements.plan import DataPlan, Scope
+from poolbench_driver.suites.data_requirements.plan import DataPlan, DataScope
 
 CI_METHOD = "t over folds in rotation, with the variance of overlapping training sets (Nadeau & Bengio)"
 #: Sides of a comparison by number, 0 is the first configuration.
@@ -81,7 +81,7 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
     return Tables(rows, others)
 
 
-def _side_names(scope: Scope) -> tuple[list[str], list[str]]:
+def _side_names(scope: DataScope) -> tuple[list[str], list[str]]:
     """Return the name of each side, the first configuration first, and what sets it apart from this one."""
     model = scope.model.ref.id
     first, *others = sides = [side.columns(model) for side in scope.config.sides]
@@ -89,7 +89,7 @@ def _side_names(scope: Scope) -> tuple[list[str], list[str]]:
     return [display_name(side, model) for side in sides], ["", *apart]
 
 
-def _given(scope: Scope, number: int) -> Row:
+def _given(scope: DataScope, number: int) -> Row:
     """Return what sets a configuration apart from the default one; a row is identified by it.
 
     A fine-tune is its content, wherever its folder lies.
@@ -119,7 +119,7 @@ class Probe(NamedTuple):
     num_outputs: int  # 1 for two classes, else their number
 
 
-def _probe(scope: Scope, number: int, sides: Sequence[pa.Table | Failure]) -> Probe:
+def _probe(scope: DataScope, number: int, sides: Sequence[pa.Table | Failure]) -> Probe:
     notes = [side.schema.metadata for side in sides if not isinstance(side, Failure)]
     widths, classes = ([int(note[name]) for note in notes] or [1] for name in (b"width", b"classes"))
     hidden = [scope.config.sides[side].hidden for side in (_FIRST, number)]
@@ -213,7 +213,7 @@ def _columns(compared: SizeComparison | CellError) -> Row:
     }
 
 
-def _comparisons(scope: Scope, names: Sequence[str], apart: Sequence[str]) -> list[Row]:
+def _comparisons(scope: DataScope, names: Sequence[str], apart: Sequence[str]) -> list[Row]:
     """Return what each comparison is: both sides, each with its columns."""
     model = scope.model.ref.id
     first, *others = [side.columns(model) for side in scope.config.sides]

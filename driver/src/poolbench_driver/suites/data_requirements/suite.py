@@ -13,12 +13,12 @@ from poolbench_driver.contract.suite import Description, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.data_requirements import plan as planning
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
-from poolbench_driver.suites.data_requirements.plan import DataPlan, Scope
+from poolbench_driver.suites.data_requirements.plan import DataPlan, DataScope
 from poolbench_driver.suites.data_requirements.report import BEHIND, report
 from poolbench_driver.suites.data_requirements.rows import assemble
 
 
-class DataRequirements(Suite[DataRequirementsConfig, Scope, DataPlan]):
+class DataRequirements(Suite[DataRequirementsConfig, DataScope, DataPlan]):
     """Pilots of two probing configurations at several sizes, and the number of examples that tells them apart."""
 
     evidence = BEHIND
@@ -27,11 +27,11 @@ class DataRequirements(Suite[DataRequirementsConfig, Scope, DataPlan]):
         """Raise UnknownNameError, ConfigError or InputError for sets, strategies or files that are not there."""
         planning.check(config)
 
-    def resolve(self, config: DataRequirementsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+    def resolve(self, config: DataRequirementsConfig, session: Session, model: ModelInfo | None = None) -> DataScope:
         """Return sets, sizes, models and files, checked."""
         return planning.resolve(config, session, model)
 
-    def plan(self, scope: Scope) -> DataPlan:
+    def plan(self, scope: DataScope) -> DataPlan:
         return planning.plan(scope)
 
     def describe(self, plan: DataPlan) -> Description:

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from poolbench.errors import ConfigError, InputError, shown
-from poolbench_driver.contract.source import MISSING, Line, read_csv
+from poolbench_driver.contract.source import MISSING, TableLine, read_csv
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import SCORE
@@ -22,7 +22,7 @@ REFERENCE_COLUMNS = (_SET, _MODEL, _ENCODING, _CONTROL, _PORTION, _SEED, _HIDDEN
 
 
 @dataclass(frozen=True)
-class Entrant:
+class JoinedEntrant:
     """The scores of one entrant by public set."""
 
     name: str
@@ -40,7 +40,7 @@ class JoinedTable:
     note: str  # what was joined, on how many sets
 
 
-def entrants_of_run(run: FinishedRun) -> list[Entrant]:
+def entrants_of_run(run: FinishedRun) -> list[JoinedEntrant]:
     """Return the entrants of a run, by the reference's definition of the score.
 
     Raises:
@@ -68,12 +68,12 @@ def entrants_of_run(run: FinishedRun) -> list[Entrant]:
     if not scores:
         raise ConfigError(f"run {run.id} has no score on any of its sets: see the nulls on its page")
     return [
-        Entrant(name, {of: fmean(values) for of, values in by_set.items()}, config.flash or 1.0, rebuilt)
+        JoinedEntrant(name, {of: fmean(values) for of, values in by_set.items()}, config.flash or 1.0, rebuilt)
         for name, by_set in scores.items()
     ]
 
 
-def entrants_of_output(file: Path) -> list[Entrant]:
+def entrants_of_output(file: Path) -> list[JoinedEntrant]:
     """Return the entrants of the reference tool's own output: each model, encoding and number of hidden layers.
 
     Rows of control tasks are left out, and seeds are averaged.
@@ -86,7 +86,7 @@ def entrants_of_output(file: Path) -> list[Entrant]:
     if not lines:
         raise InputError(f"{file}: every row is of a control task; there is nothing to rank")
     encodings = {line.cells[_ENCODING] for line in lines}
-    places: dict[tuple[str, ...], Line] = {}
+    places: dict[tuple[str, ...], TableLine] = {}
     values: dict[tuple[str, float], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         place = tuple(line.cells[name] for name in REFERENCE_COLUMNS if name != _SCORE)
@@ -98,7 +98,7 @@ def entrants_of_output(file: Path) -> list[Entrant]:
             name = _name(line, with_encoding=len(encodings) > 1)
             values[name, _portion(line)][line.cells[_SET]].append(score)
     return [
-        Entrant(name, {of: fmean(scores) for of, scores in by_set.items()}, portion)
+        JoinedEntrant(name, {of: fmean(scores) for of, scores in by_set.items()}, portion)
         for (name, portion), by_set in values.items()
     ]
 
@@ -122,17 +122,17 @@ def read_table(file: Path, portion: float | None = None) -> ScoreTable:
     return ScoreTable.noted(names, {name: described(name) for name in sets}, scores, of_portion[0].portion)
 
 
-def _is_plain(line: Line) -> bool:
+def _is_plain(line: TableLine) -> bool:
     return line.cells[_CONTROL].lower().rpartition(".")[2] in MISSING
 
 
-def _name(line: Line, *, with_encoding: bool) -> str:
+def _name(line: TableLine, *, with_encoding: bool) -> str:
     hidden = line.cells[_HIDDEN]
     name = line.cells[_MODEL] + (f" {line.cells[_ENCODING]}" if with_encoding else "")
     return name if hidden in ("", "0") else f"{name} MLP ({hidden} hidden)"
 
 
-def _portion(line: Line) -> float:
+def _portion(line: TableLine) -> float:
     """Return the share of the training data; the reference writes 0 for all of it."""
     share = line.number(_PORTION)
     if not 0 <= share <= 1:
@@ -140,7 +140,7 @@ def _portion(line: Line) -> float:
     return share or 1.0
 
 
-def one_portion(entrants: Sequence[Entrant]) -> float:
+def one_portion(entrants: Sequence[JoinedEntrant]) -> float:
     """Return the share of the training data behind all entrants; raise ConfigError if they differ."""
     portions = {entrant.portion for entrant in entrants}
     if len(portions) > 1:
@@ -149,7 +149,7 @@ def one_portion(entrants: Sequence[Entrant]) -> float:
     return portions.pop()
 
 
-def join(table: ScoreTable, entrants: Sequence[Entrant]) -> JoinedTable:
+def join(table: ScoreTable, entrants: Sequence[JoinedEntrant]) -> JoinedTable:
     """Return the recorded scores and those of the entrants, on the sets that the table and all entrants have.
 
     Raises:

@@ -37,7 +37,7 @@ from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.waiting import waiting
 
 
-class Probed(NamedTuple):
+class ProbeCell(NamedTuple):
     """A probing set, read through a strategy at a layer, as it is or under a control; or with vectors of their own."""
 
     set: str
@@ -82,8 +82,8 @@ class HolmesPlan(Plan):
     """Keys of measures and predictions; `published` by the definition of the reference."""
 
     scope: HolmesScope
-    probes: Mapping[Probed, Keys]
-    published: Mapping[Probed, Keys]
+    probes: Mapping[ProbeCell, Keys]
+    published: Mapping[ProbeCell, Keys]
 
 
 def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
@@ -120,7 +120,7 @@ def files_of(config: HolmesConfig) -> dict[str, VectorsFile]:
 
 def plan(scope: HolmesScope) -> HolmesPlan:
     """Return the plan of a run. Raise InputError if a file of vectors lacks an example."""
-    probes = Probes(scope)
+    probes = HolmesProbes(scope)
     drafts = [_plan_reading(probes, control) for control in (None, *scope.config.control)]
     drafts.append(_plan_vectors(probes))
     stages = [Stage(draft.work) for draft in drafts]
@@ -128,12 +128,12 @@ def plan(scope: HolmesScope) -> HolmesPlan:
 
 
 @dataclass(frozen=True)
-class Probes:
+class HolmesProbes:
     """The probes of a run that are planned so far: keys of measures and predictions, by ours and by the reference."""
 
     scope: HolmesScope
-    keys: dict[Probed, Keys] = field(default_factory=dict)
-    published: dict[Probed, Keys] = field(default_factory=dict)
+    keys: dict[ProbeCell, Keys] = field(default_factory=dict)
+    published: dict[ProbeCell, Keys] = field(default_factory=dict)
 
     def add(
         self,
@@ -154,10 +154,10 @@ class Probes:
             }
             outputs = {role(*cell): cell_keys[cell][part] for cell in cells for part, role in parts.items()}
             draft.add(steps.TASK, probe, read.inputs(cells), outputs)
-            probe_keys |= {Probed(name, *cell, control, vectors): of_parts for cell, of_parts in cell_keys.items()}
+            probe_keys |= {ProbeCell(name, *cell, control, vectors): of_parts for cell, of_parts in cell_keys.items()}
 
 
-def _plan_reading(probes: Probes, control: Control | None) -> Draft:
+def _plan_reading(probes: HolmesProbes, control: Control | None) -> Draft:
     """Plan the reading of all passages under a control or none, and the probes of each set and layer."""
     draft, scope = Draft(), probes.scope
     params = reading_params(scope.config, scope.model, scope.strategies, scope.layers, control)
@@ -168,7 +168,7 @@ def _plan_reading(probes: Probes, control: Control | None) -> Draft:
     return draft
 
 
-def _plan_vectors(probes: Probes) -> Draft:
+def _plan_vectors(probes: HolmesProbes) -> Draft:
     """Plan the probes of vectors of files, and of bags of words for the sets that have instances of train."""
     draft, scope = Draft(), probes.scope
     num_dimensions = scope.config.bag_of_words

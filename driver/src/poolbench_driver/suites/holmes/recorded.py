@@ -19,7 +19,7 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_corpora.probing import suite_sets
-from poolbench_driver.contract.source import Line, read_csv
+from poolbench_driver.contract.source import TableLine, read_csv
 from poolbench_driver.pages.text import interval, items, paragraph, table
 
 TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")
@@ -105,7 +105,7 @@ def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
         notes.append(f"columns with standard deviations are not read: {len(spread)}")
     if len(models) < 2:
         raise InputError(f"{file}, line 1: columns of models: {len(models)}; at least two are needed for winning rates")
-    by_portion: dict[float, list[Line]] = {}
+    by_portion: dict[float, list[TableLine]] = {}
     for line in lines:
         by_portion.setdefault(_portion(line), []).append(line)
     if portion is None:
@@ -195,7 +195,7 @@ def _at(rates: Mapping[str, np.ndarray], number: int) -> dict[str, float | None]
     return {name: float(values[number]) if np.isfinite(values[number]) else None for name, values in rates.items()}
 
 
-def _portion(line: Line) -> float:
+def _portion(line: TableLine) -> float:
     """Return the share of the training data of a line; without such a column it is 1."""
     if PORTION not in line.cells:
         return 1.0
@@ -205,9 +205,9 @@ def _portion(line: Line) -> float:
     return portion
 
 
-def _by_set(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def _by_set(lines: Sequence[TableLine]) -> dict[str, list[TableLine]]:
     """Return the lines of each set, one per seed. Raise InputError for a line that repeats another one."""
-    index: dict[tuple[str, str], Line] = {}
+    index: dict[tuple[str, str], TableLine] = {}
     for line in lines:
         name = line.cells[SET]
         if not name:
@@ -216,13 +216,13 @@ def _by_set(lines: Sequence[Line]) -> dict[str, list[Line]]:
         if key in index:
             raise InputError(f"{line.where}: {shown(name)} is there already, with the same portion: {index[key].where}")
         index[key] = line
-    by_set: dict[str, list[Line]] = {}
+    by_set: dict[str, list[TableLine]] = {}
     for (name, _), line in index.items():
         by_set.setdefault(name, []).append(line)
     return by_set
 
 
-def _described(name: str, line: Line) -> tuple[str, str]:
+def _described(name: str, line: TableLine) -> tuple[str, str]:
     """Return type and phenomenon of a set: as the file says, else as the public suite has them, else none."""
     kind, phenomenon = described(name)
     kind = next((line.cells[column].lower() for column in _TYPE if line.cells.get(column)), kind)

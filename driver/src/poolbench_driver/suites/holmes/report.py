@@ -25,13 +25,13 @@ from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.vega import COLOURS, GREY
 from poolbench_driver.pages.drawing import chart, level, looks_of, name_axis, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
-from poolbench_driver.suites.holmes.view import Entrant, View, view_of, view_over
+from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def by_type(view: View) -> Picture | None:
+def by_type(view: HolmesView) -> Picture | None:
     """Return the winning rates of the first entrants by type of phenomenon."""
     entrants = [entrant for entrant in view.entrants[: len(COLOURS)] if entrant.overall["value"] is not None]
     if len(entrants) < 2:
@@ -53,7 +53,7 @@ def by_type(view: View) -> Picture | None:
     return picture("Winning rates by type of phenomenon", drawn, captions=[caption])
 
 
-def by_layer(view: View) -> Picture | None:
+def by_layer(view: HolmesView) -> Picture | None:
     """Return the strategy that wins most by type of phenomenon and layer; None where one strategy was read."""
     carried = view.carried()
     if not carried:
@@ -94,7 +94,7 @@ def joined(runs: Sequence[FinishedRun]) -> Page:
     return _page(view_over(runs))
 
 
-def _page(view: View) -> Page:
+def _page(view: HolmesView) -> Page:
     names = [entrant.name for entrant in view.entrants]
     return Page(
         title="Holmes",
@@ -107,7 +107,7 @@ def _page(view: View) -> Page:
     )
 
 
-def _board(view: View) -> Table:
+def _board(view: HolmesView) -> Table:
     heads: Heads = [
         "entrant", Column("winning rate %", has_intervals=True), *view.types, "score", "selectivity", "compression",
         "floor", "collapsed", *(["leader better : worse"] if view.comparisons else []),
@@ -142,7 +142,7 @@ def _collapsed(entrant: Entrant) -> Cell:
     return number(entrant.num_collapsed, ".0f")
 
 
-def _pooling(view: View) -> Iterator[Part]:
+def _pooling(view: HolmesView) -> Iterator[Part]:
     """Yield which pooling carries what, where several were read."""
     if not view.carried():
         return
@@ -155,7 +155,7 @@ def _pooling(view: View) -> Iterator[Part]:
     yield Part("pooling", "Which pooling carries what", [*blocks, carried_table(view)], "Pooling", note)
 
 
-def carried_table(view: View) -> Table:
+def carried_table(view: HolmesView) -> Table:
     """Return the strategies that win most, by type of phenomenon and layer."""
     lines = [
         Line.of(
@@ -192,7 +192,7 @@ def _passage(text: Row) -> Passage:
     return Passage(text["text"], [(span["start"], span["end"]) for span in text["spans"] or ()])
 
 
-def _sets(view: View) -> Part:
+def _sets(view: HolmesView) -> Part:
     entrants = view.entrants[:_SHOWN]
     kinds = [Column(head, is_text=True) for head in ("type", "phenomenon", "input")]
     lines = [

@@ -13,7 +13,7 @@ from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
-from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, Probed
+from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell
 from poolbench_driver.suites.holmes.rates import (
     compared,
     examples,
@@ -108,7 +108,7 @@ def types_of(scope: HolmesScope) -> dict[str, str]:
     return {name: probing_set.type for name, probing_set in scope.sets.items()}
 
 
-def entrant_of(scope: HolmesScope, at: Probed) -> str:
+def entrant_of(scope: HolmesScope, at: ProbeCell) -> str:
     """Return the name of an entrant: model with its control, strategy, layer, and the probe where it is not linear.
 
     One without a model has the name of its vectors.
@@ -120,7 +120,7 @@ def entrant_of(scope: HolmesScope, at: Probed) -> str:
     return f"{model} {at.strategy} {_layer_name(scope, at)}{probe}"
 
 
-def _layer_name(scope: HolmesScope, at: Probed) -> str:
+def _layer_name(scope: HolmesScope, at: ProbeCell) -> str:
     return {EMBEDDING_INDEX: EMBEDDING, scope.model.num_blocks: FINAL}.get(at.layer, str(at.layer))
 
 
@@ -142,7 +142,7 @@ def _entrants(plan: HolmesPlan) -> list[Row]:
     return [{"entrant": name, **columns} for name, columns in entrants.items()]
 
 
-def _identity(scope: HolmesScope, at: Probed) -> Row:
+def _identity(scope: HolmesScope, at: ProbeCell) -> Row:
     columns: Row = {"task": at.set, "entrant": entrant_of(scope, at), "layer": None, "strategy": None}
     if at.vectors is None:
         (spec,) = (spec for spec in scope.strategies if spec.id == at.strategy)
@@ -151,7 +151,7 @@ def _identity(scope: HolmesScope, at: Probed) -> Row:
     return {**columns, "params": {"set": at.set, **{name: value for name, value in apart.items() if value}}}
 
 
-def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> Iterator[Row]:
+def _measures(scope: HolmesScope, at: ProbeCell, key: str, source: RowSource) -> Iterator[Row]:
     """Yield the figures of one set and entrant, and its score under one name for all sets."""
     for row in measured(SCORE, key, _identity(scope, at), source, split="test"):
         yield row
@@ -159,7 +159,7 @@ def _measures(scope: HolmesScope, at: Probed, key: str, source: RowSource) -> It
             yield {**row, "metric": SCORE}
 
 
-def _predictions(scope: HolmesScope, at: Probed, keys: Mapping[str, str], source: RowSource) -> Iterator[Row]:
+def _predictions(scope: HolmesScope, at: ProbeCell, keys: Mapping[str, str], source: RowSource) -> Iterator[Row]:
     """Yield the test predictions of the first seed, with the texts of the instances left to the store."""
     for row in source.rows(keys["predictions"]):
         if row["split"] == "test" and row["seed"] == scope.config.seed:

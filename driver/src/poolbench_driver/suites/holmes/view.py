@@ -100,7 +100,7 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class View:
+class HolmesView:
     """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data."""
 
     model: str
@@ -193,7 +193,7 @@ class View:
         return by_type
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> View:
+def view_of(tables: Mapping[str, pa.Table]) -> HolmesView:
     """Return what the tables of a run say. Raise NotFoundError if it has no results yet."""
     rows, sets = (tables[name].to_pylist() for name in ("results", "sets"))
     entrants = _ordered(_entrants(tables, rows, "corrected"), sets)
@@ -202,7 +202,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     return _view([tables], [rows], entrants, sets, tests, examples, published)
 
 
-def view_over(runs: Sequence[FinishedRun]) -> View:
+def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
     """Return what several runs say together: the entrants of all compared on all sets, and the leader tested.
 
     Raise ConfigError if their figures are not comparable.
@@ -259,11 +259,11 @@ def _view(
     entrants: Sequence[Entrant],
     sets: Sequence[Row],
     *others: Sequence[Any],
-) -> View:
+) -> HolmesView:
     models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
     notes = dict.fromkeys(row["note"] for tables in runs for row in tables["notes"].to_pylist())
     problems = [*_problems(entrants, sets), *notes]
-    return View(models, entrants, sorted({set_row["type"] for set_row in sets}), sets, problems, *others)
+    return HolmesView(models, entrants, sorted({set_row["type"] for set_row in sets}), sets, problems, *others)
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:

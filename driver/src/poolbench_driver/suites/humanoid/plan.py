@@ -21,7 +21,7 @@ from poolbench_driver.stages.probes import Components, plan_neighbour_directions
 from poolbench_driver.stages.resolve import resolve as resolve_concepts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, PlannedWork, Stage, joined
-from poolbench_driver.stages.vectors import State, plan_vectors, read_states
+from poolbench_driver.stages.vectors import ModelState, plan_vectors, read_states
 from poolbench_driver.suites.humanoid.config import POOLING, HumanoidConfig
 from poolbench_driver.suites.humanoid.training import RECORD_FILE, read_amounts
 from poolbench_driver.suites.humanoid.words import WordLists, read_words
@@ -83,7 +83,7 @@ class HumanoidScope:
         )
 
 
-class Compared(NamedTuple):
+class ShiftCell(NamedTuple):
     """What is compared: a fine-tune, a layer, a reading of `prober.valence`, and the concept of a direction."""
 
     tune: str
@@ -97,7 +97,7 @@ class HumanoidPlan(Plan):
     """Keys of measures and words by what was compared."""
 
     scope: HumanoidScope
-    shifts: Mapping[Compared, Keys]
+    shifts: Mapping[ShiftCell, Keys]
 
     @property
     def num_random(self) -> int:
@@ -178,32 +178,32 @@ def plan(scope: HumanoidScope) -> HumanoidPlan:
     return HumanoidPlan(scope.config, joined(stages), scope.facts, scope, shifts)
 
 
-def _plan_words(scope: HumanoidScope) -> tuple[Stage, dict[Compared, Keys]]:
+def _plan_words(scope: HumanoidScope) -> tuple[Stage, dict[ShiftCell, Keys]]:
     """Plan the words as every state of the model reads them, and their valences; return their keys too."""
     draft = Draft()
     texts = draft.add_local(scope.words.step())
     # Sinks stay in: a span of a word has none beside others.
     reading = {**_reading(scope), "sinks": "include"}
     states = _read(draft, scope, reading, texts, scope.layers, random=scope.config.num_random)
-    keys = dict[Compared, Keys]()
+    keys = dict[ShiftCell, Keys]()
     for tune, layer in product(scope.tunes, scope.layers):
         inputs = {steps.WORD_TEXTS(): texts} | _compared(states, tune, layer)
         for name, keys_of_reading in _compare(draft, scope, tune, inputs, READINGS).items():
-            keys[Compared(tune.name, layer, name)] = keys_of_reading
+            keys[ShiftCell(tune.name, layer, name)] = keys_of_reading
     return Stage(draft.work), keys
 
 
-def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[list[Stage], dict[Compared, Keys]]:
+def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[list[Stage], dict[ShiftCell, Keys]]:
     """Plan the shift of test passages along the directions of concepts, at the deepest layer."""
     layer = probing.layers[-1]
     vectors = plan_vectors(probing)
     directions = plan_neighbour_directions(probing, vectors, Components(PlannedWork(), {}))
-    draft, keys = Draft(), dict[Compared, Keys]()
+    draft, keys = Draft(), dict[ShiftCell, Keys]()
     for concept, concept_vectors in vectors.concepts.items():
         # Vectors before are those of the probes, so sinks are left out of the others as they are of these.
         reading = {**_reading(scope), **scope.config.sink_settings}
         states = _read(draft, scope, reading, concept_vectors.passages["test"], [layer], random=0)
-        states[State()] = {layer: concept_vectors.vectors[SplitCell("test", POOLING, layer)]}
+        states[ModelState()] = {layer: concept_vectors.vectors[SplitCell("test", POOLING, layer)]}
         for tune in scope.tunes:
             inputs = {
                 steps.WORD_TEXTS(): concept_vectors.passages["test"],
@@ -211,19 +211,21 @@ def _plan_concepts(scope: HumanoidScope, probing: Scope) -> tuple[list[Stage], d
                 **_compared(states, tune, layer),
             }
             keys_by_reading = _compare(draft, scope, tune, inputs, ["direction"])
-            keys[Compared(tune.name, layer, "direction", concept)] = keys_by_reading["direction"]
+            keys[ShiftCell(tune.name, layer, "direction", concept)] = keys_by_reading["direction"]
     return [vectors, directions, Stage(draft.work)], keys
 
 
 def _read(
     draft: Draft, scope: HumanoidScope, reading: Mapping[str, Any], texts: str, layers: Sequence[int], *, random: int
-) -> dict[State, dict[int, str]]:
+) -> dict[ModelState, dict[int, str]]:
     """Plan the reading of texts by all states of the model."""
-    changes: dict[State, ChangeParams | None] = {State(): None}
+    changes: dict[ModelState, ChangeParams | None] = {ModelState(): None}
     for tune in scope.tunes:
-        changes[State(tune.name)] = tune.change
+        changes[ModelState(tune.name)] = tune.change
         for seed in range(0 if tune.neutral else random):
-            changes[State(tune.name, seed)] = tune.change.model_copy(update={"random_seed": scope.config.seed + seed})
+            changes[ModelState(tune.name, seed)] = tune.change.model_copy(
+                update={"random_seed": scope.config.seed + seed}
+            )
     return read_states(draft, texts, reading, layers, changes, POOLING)
 
 
@@ -233,9 +235,9 @@ def _reading(scope: HumanoidScope) -> dict[str, Any]:
     return {**scope.model.params, **add_bos, "include_bos": scope.config.include_bos}
 
 
-def _compared(states: Mapping[State, Mapping[int, str]], tune: FineTune, layer: int) -> dict[str, str]:
+def _compared(states: Mapping[ModelState, Mapping[int, str]], tune: FineTune, layer: int) -> dict[str, str]:
     """Return the vectors of one fine-tune by role: before, after, and after random changes."""
-    roles = {State(): "before", State(tune.name): "after"}
+    roles = {ModelState(): "before", ModelState(tune.name): "after"}
     for state in states:
         if state.tune == tune.name and state.random_seed is not None:
             roles[state] = f"random/{state.random_seed}"

@@ -24,7 +24,7 @@ from poolbench_driver.pages.plain import entrant_cell, figure, number
 from poolbench_driver.suites.humanoid.cosines import LISTS
 from poolbench_driver.suites.humanoid.metrics import AWAY, PRIMARY, TOWARDS, VALENCE
 from poolbench_driver.suites.humanoid.pictures import arrows, by_amount, single_words
-from poolbench_driver.suites.humanoid.view import Tune, View, towards_first, view_of
+from poolbench_driver.suites.humanoid.view import HumanoidView, Tune, towards_first, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +111,7 @@ def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
         yield Part("concepts", "Along concepts", [Table.of(heads, lines)], "Concepts", note)
 
 
-def _by_amount(view: View) -> Iterator[Part]:
+def _by_amount(view: HumanoidView) -> Iterator[Part]:
     """Yield how the change depends on epochs and sentences, or on the axes of the run, where two fine-tunes differ."""
     tunes = view.placed
     axes = [axis for axis in dict.fromkeys(axis for tune in tunes for axis in tune.amounts) if _differ(tunes, axis)]

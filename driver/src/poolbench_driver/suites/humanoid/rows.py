@@ -17,7 +17,7 @@ from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.humanoid.config import POOLING
 from poolbench_driver.suites.humanoid.cosines import Cosines
 from poolbench_driver.suites.humanoid.metrics import AWAY, CHANGES, SHIFTS, TOWARDS, VALENCE
-from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, Compared, HumanoidPlan
+from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, HumanoidPlan, ShiftCell
 
 #: Columns of a figure that its comparisons share.
 _IDENTITY: tuple[str, ...] = ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")
@@ -63,15 +63,15 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
     return Tables(rows, others, {"published": published})
 
 
-def _gathered(plan: HumanoidPlan) -> dict[Compared, dict[str, Keys]]:
+def _gathered(plan: HumanoidPlan) -> dict[ShiftCell, dict[str, Keys]]:
     """Return the keys of each comparison by fine-tune."""
-    keys_by_tune: dict[Compared, dict[str, Keys]] = {}
+    keys_by_tune: dict[ShiftCell, dict[str, Keys]] = {}
     for at, keys in plan.shifts.items():
         keys_by_tune.setdefault(at._replace(tune=""), {})[at.tune] = keys
     return keys_by_tune
 
 
-def _row(plan: HumanoidPlan, at: Compared, tune: str, measure: Row) -> Row:
+def _row(plan: HumanoidPlan, at: ShiftCell, tune: str, measure: Row) -> Row:
     """Return a result row of one fine-tune."""
     (revision,) = (fine_tune.change.revision for fine_tune in plan.scope.tunes if fine_tune.name == tune)
     identity = {"entrant": tune, "layer": at.layer, "concept": at.concept, **strategy_columns(STRATEGIES.get(POOLING))}
@@ -80,7 +80,7 @@ def _row(plan: HumanoidPlan, at: Compared, tune: str, measure: Row) -> Row:
     return {**measure, **identity, "params": {"fine_tune": revision}}
 
 
-def _measures(plan: HumanoidPlan, at: Compared, tune: str, keys: Keys, source: RowSource) -> Iterator[Row]:
+def _measures(plan: HumanoidPlan, at: ShiftCell, tune: str, keys: Keys, source: RowSource) -> Iterator[Row]:
     """Yield the figures of one fine-tune, or a null where its comparison failed."""
     table = source.table(keys["measures"])
     if isinstance(table, Failure):

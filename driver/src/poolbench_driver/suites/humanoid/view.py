@@ -68,7 +68,7 @@ class Tune(HasFigures):
 
 
 @dataclass(frozen=True)
-class View:
+class HumanoidView:
     """What the page shows: the board in order, the nulls of the data, and shifts along concepts."""
 
     model: str
@@ -128,7 +128,7 @@ class View:
         return [*pieces, Span(f" and {more} more." if more > 0 else ".")]
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> View:
+def view_of(tables: Mapping[str, pa.Table]) -> HumanoidView:
     rows = tables["results"].to_pylist()
     words: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in tables["words"].to_pylist():
@@ -143,7 +143,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> View:
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
     notes = [row["note"] for row in tables["notes"].to_pylist()]
     concepts = [row for row in rows if row["concept"] and row["metric"].startswith(VALENCE)]
-    return View(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
+    return HumanoidView(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
 
 
 def towards_first(words: Iterable[Row]) -> list[Row]:

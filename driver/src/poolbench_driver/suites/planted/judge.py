@@ -22,7 +22,7 @@ Expected = Literal["win", "lose"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SignalVerdict:
     """One expectation and what was found."""
 
     signal: str
@@ -42,7 +42,7 @@ class Verdict:
         return f"{self.strategy} must {self.expected} on {self.signal} and has {self.found}"
 
 
-def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = None) -> list[Verdict]:
+def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = None) -> list[SignalVerdict]:
     """Return a verdict for every expectation about a strategy that was measured.
 
     Args:
@@ -66,13 +66,13 @@ def expectations(signal: Signal) -> list[tuple[Expected, str]]:
     return [*(("win", name) for name in signal.wins), *(("lose", name) for name in signal.loses)]
 
 
-def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str, Any] | None) -> Verdict:
+def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str, Any] | None) -> SignalVerdict:
     value, status = (row["value"], str(row["status"])) if row is not None else (None, "not measured")
     if value is None:
         holds = expected == "lose" and status in _UNREADABLE
     else:
         holds = value >= WIN if expected == "win" else value <= LOSE
-    return Verdict(signal.id, signal.block, strategy, expected, value, status, holds)
+    return SignalVerdict(signal.id, signal.block, strategy, expected, value, status, holds)
 
 
 def conclude(rows: Sequence[Row], strategies: Sequence[str] | None) -> Conclusion:
@@ -84,7 +84,7 @@ def conclude(rows: Sequence[Row], strategies: Sequence[str] | None) -> Conclusio
     return Conclusion([str(verdict) for verdict in wrong], f"{_table(verdicts)}\n{count}", {_FILE: listed})
 
 
-def _table(verdicts: Sequence[Verdict]) -> str:
+def _table(verdicts: Sequence[SignalVerdict]) -> str:
     rows = [
         f"| {verdict.signal} | {verdict.block} | {verdict.strategy} | {verdict.expected} | {verdict.found} "
         f"| {'' if verdict.holds else 'WRONG'} |"

@@ -25,7 +25,7 @@ from poolbench_driver.stages.steering import (
     plan_steering,
     plan_unsteered,
 )
-from poolbench_driver.stages.vectors import Vectors, plan_neighbour_vectors, plan_vectors
+from poolbench_driver.stages.vectors import PooledVectors, plan_neighbour_vectors, plan_vectors
 
 
 class SteeringStages(NamedTuple):
@@ -36,7 +36,7 @@ class SteeringStages(NamedTuple):
     texts: SteeredTexts
     scores: Scores
     prompted: Prompted
-    neighbour_vectors: Vectors
+    neighbour_vectors: PooledVectors
     neighbour_directions: Directions
 
 
@@ -45,7 +45,7 @@ class PoolBenchPlan(Plan):
     """The plan of a PoolBench run."""
 
     scope: Scope
-    vectors: Vectors
+    vectors: PooledVectors
     components: Components
     probes: Probes
     steering: SteeringStages | None  # D2 and D3; None if neither is measured

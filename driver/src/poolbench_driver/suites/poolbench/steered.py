@@ -74,7 +74,7 @@ def tables_of_scores(rows: Sequence[Row]) -> SteeredTables:
 
 
 @dataclass(frozen=True)
-class SteeredTexts:
+class SteeringResults:
     """The results of a plan's steerer and scorers."""
 
     plan: PoolBenchPlan

@@ -18,7 +18,7 @@ from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, resp
 from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.presets import other_settings
-from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeredTexts
+from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeringResults
 
 
 def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
@@ -28,7 +28,7 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
     audits = Audits.of(plan, source)
     rows += audits.rows()
     rows += to_rows(layer_stability(rows, "d1.auroc", seed=config.seed))
-    steered = SteeredTexts(plan, plan.steering, source) if plan.steering else None
+    steered = SteeringResults(plan, plan.steering, source) if plan.steering else None
     rows += steered.scorer_rows() if steered else ()
     curves, published = list[Row](), list[Row]()
     for probes in plan.probes.concepts.values():
@@ -60,7 +60,7 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
     return Tables(rows, others, {"published": published} if config.protocol == "published" else {})
 
 
-def _measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
+def _measures(steered: SteeringResults, cell: SteeredCell) -> Iterator[Measure]:
     metrics = steered.plan.scope.config.metrics
     if "d2" in metrics:
         yield from d2_measures(cell.texts, steered.scorers[cell.concept.id], cell.rules)
@@ -68,7 +68,7 @@ def _measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
         yield from all_d3(steered.scorers, steered.directions, cell)
 
 
-def _published_measures(steered: SteeredTexts, cell: SteeredCell) -> Iterator[Measure]:
+def _published_measures(steered: SteeringResults, cell: SteeredCell) -> Iterator[Measure]:
     """Yield measures of the same texts by the card's definitions. They have a table of their own: no rank is made."""
     metrics = steered.plan.scope.config.metrics
     if "d2" in metrics:

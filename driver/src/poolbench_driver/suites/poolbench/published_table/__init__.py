@@ -25,7 +25,7 @@ _DATA = files("poolbench_driver.suites.poolbench.published_table").joinpath("dat
 
 
 @dataclass(frozen=True)
-class Column:
+class PublishedColumn:
     """One figure of each cell."""
 
     id: str
@@ -58,7 +58,7 @@ class OfficialStrategy:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PublishedCell:
     """One figure of one model, strategy and concept."""
 
     model: str
@@ -73,10 +73,10 @@ class PublishedTable:
     """One published table; `source` says where it comes from."""
 
     source: Mapping[str, Any] = field(hash=False)
-    columns: tuple[Column, ...]
+    columns: tuple[PublishedColumn, ...]
     models: tuple[OfficialModel, ...]
     strategies: tuple[OfficialStrategy, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[PublishedCell, ...]
 
     @cached_property
     def concepts(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def _shipped(name: str) -> PublishedTable:
 
 def _read(folder: Traversable, checkout: Path | None = None) -> PublishedTable:
     source = yaml.safe_load(folder.joinpath("source.yaml").read_text("utf-8"))
-    columns = tuple(Column(**column) for column in source.pop("columns"))
+    columns = tuple(PublishedColumn(**column) for column in source.pop("columns"))
     constructions = [_Construction(**construction) for construction in source.pop("constructions", ())]
     models = tuple(OfficialModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
     if unknown := [model.preset for model in models if model.preset not in MODEL_PRESETS]:
@@ -158,27 +158,27 @@ class _Construction:
     ours: str
 
     @property
-    def column(self) -> Column:
+    def column(self) -> PublishedColumn:
         definition = f"AUROC of the projection on {self.definition}; otherwise as D1_auroc"
         differs = "grouped folds, and vectors without BOS and attention sinks"
         name = f"D1_auroc_{self.folder.partition('_')[0]}"
-        return Column(name, definition, differs, {"corrected": self.ours}, low=0, high=1)
+        return PublishedColumn(name, definition, differs, {"corrected": self.ours}, low=0, high=1)
 
-    def cells(self, checkout: Path, model: OfficialModel, others: Sequence[Cell]) -> Iterator[Cell]:
+    def cells(self, checkout: Path, model: OfficialModel, others: Sequence[PublishedCell]) -> Iterator[PublishedCell]:
         """Yield the figure of each strategy and concept of a model; None where the checkout has none."""
         layer = f"layer_{model.best_layer}"
         file = checkout / _AUROC / model.name / self.folder / layer / f"{model.name}_auroc_results.json"
         figures = json.loads(file.read_text("utf-8")) if file.is_file() else {}
         for strategy, concept in dict.fromkeys((cell.strategy, cell.concept) for cell in others):
             value = figures.get(f"{concept}_{strategy}", {}).get("auroc")
-            yield Cell(model.name, strategy, concept, self.column.id, value)
+            yield PublishedCell(model.name, strategy, concept, self.column.id, value)
 
 
-def _cells(folder: Traversable, model: str, columns: tuple[Column, ...]) -> Iterator[Cell]:
+def _cells(folder: Traversable, model: str, columns: tuple[PublishedColumn, ...]) -> Iterator[PublishedCell]:
     file = folder.joinpath(f"cells-{model}.csv")
     for _, row in records(SentFile(file.name, file.read_bytes())):
         for column in columns:
-            yield Cell(model, row["strategy"], row["concept"], column.id, _number(row[column.id]))
+            yield PublishedCell(model, row["strategy"], row["concept"], column.id, _number(row[column.id]))
 
 
 def _number(text: str) -> float | None:

@@ -258,7 +258,7 @@ FAMILY_SIGNS = {name: (sign, VARIABLES[colour]) for name, (colour, _, sign) in _
 
 
 @dataclass(frozen=True)
-class Entrant:
+class BoardEntrant:
     """A strategy on the board."""
 
     strategy: str
@@ -269,14 +269,14 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Board:
+class StrategyBoard:
     """All strategies, in the order of their mean rank on D1, and those that the answer names, by metric."""
 
-    entrants: Sequence[Entrant]
+    entrants: Sequence[BoardEntrant]
     best: Mapping[str, str]
 
 
-def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, Best | None]) -> Board:
+def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, Best | None]) -> StrategyBoard:
     """Return the board of a run's rows, with strategies in `order`, and with the best ones that were found."""
     cells, families = by_strategy(row for row in rows if row["metric"] in QUESTIONS), strategy_families(order)
     best = {metric: of for metric, purpose in QUESTIONS.items() if (of := found.get(purpose)) is not None}
@@ -288,11 +288,11 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
         figures = {metric: mean for metric, mean in means.items() if mean.value is not None}
         shown_by = GAIN if ALONG in name else SEPARATION  # what steers along a further direction has no D1 of its own
         reason = "" if shown_by in figures else _reason(cells.get((name, shown_by), ()))
-        entrants.append(Entrant(name, families.get(name, ""), figures, name in tied, reason))
-    return Board(entrants, {metric: of.strategy for metric, of in best.items()})
+        entrants.append(BoardEntrant(name, families.get(name, ""), figures, name in tied, reason))
+    return StrategyBoard(entrants, {metric: of.strategy for metric, of in best.items()})
 
 
-def board_table(rows: Sequence[Row], board: Board, ranks: RanksView) -> Table:
+def board_table(rows: Sequence[Row], board: StrategyBoard, ranks: RanksView) -> Table:
     """Return the board: strategies with their mean rank and the mean of each metric; one concept has no ranks."""
     measured = {row["metric"] for row in rows}
     metrics = [metric for metric in BOARD.shown if metric in measured]

@@ -9,14 +9,14 @@ from poolbench_driver.pages import drawing as draw
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import tells_apart
 from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
-from poolbench_driver.suites.poolbench.report.board import FAMILY_LOOKS, FAMILY_SIGNS, Board
+from poolbench_driver.suites.poolbench.report.board import FAMILY_LOOKS, FAMILY_SIGNS, StrategyBoard
 
 #: Curves per concept: the strategies whose score rises most.
 NUM_CURVES = 5
 _NULL = "null directions, 5-95 %"
 
 
-def trade_off(board: Board) -> Picture | None:
+def trade_off(board: StrategyBoard) -> Picture | None:
     """Return the picture of both questions, one point per strategy; None where fewer than two have both figures."""
     rows = {
         entrant.strategy: {
@@ -54,7 +54,7 @@ def _reach(best: draw.Datum | None) -> list[Spec]:
     return [] if best is None or best["left"] is None else [draw.span(best["left"], best["right"], ACCENT)]
 
 
-def _named(rows: Mapping[str, draw.Datum], board: Board) -> list[Spec]:
+def _named(rows: Mapping[str, draw.Datum], board: StrategyBoard) -> list[Spec]:
     """Return the names of the best strategy of each question, on the side with more room."""
     places = [row["x"] for row in rows.values()]
     best = [rows[name] for name in dict.fromkeys(board.best.values()) if name in rows]

@@ -8,7 +8,12 @@ from itertools import groupby
 from statistics import fmean, median
 
 from poolbench.contracts import Row
-from poolbench_driver.suites.poolbench.published_table import Column, OfficialModel, OfficialStrategy, PublishedTable
+from poolbench_driver.suites.poolbench.published_table import (
+    OfficialModel,
+    OfficialStrategy,
+    PublishedColumn,
+    PublishedTable,
+)
 
 #: How the source steered; figures made otherwise are other quantities.
 STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
@@ -48,7 +53,7 @@ class RunRows:
             if row["strategy"] and row["concept"]:
                 self._rows[row["protocol"], row["metric"], row["strategy"], row["concept"]].append(row)
 
-    def find(self, protocol: str, column: Column, strategy: str, concept: str) -> list[Row]:
+    def find(self, protocol: str, column: PublishedColumn, strategy: str, concept: str) -> list[Row]:
         """Return the rows of one cell: one per layer."""
         rows = self._rows.get((protocol, column.ours[protocol], strategy, concept), [])
         if protocol == "published" and column.scp:
@@ -83,7 +88,7 @@ def _compared(
     table: PublishedTable,
     model: OfficialModel,
     run: RunRows,
-    column: Column,
+    column: PublishedColumn,
     protocol: str,
     strategy: OfficialStrategy,
     concept: str,
@@ -101,7 +106,7 @@ def _compared(
 
 
 def _our_row(
-    model: OfficialModel, run: RunRows, column: Column, protocol: str, strategy: OfficialStrategy, concept: str
+    model: OfficialModel, run: RunRows, column: PublishedColumn, protocol: str, strategy: OfficialStrategy, concept: str
 ) -> tuple[Row | None, str]:
     """Return our row of a cell, or why there is none."""
     if strategy.ours is None:
