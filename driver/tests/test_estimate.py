@@ -28,7 +28,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import LocalStep
-from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate, read_rates
+from poolbench_driver.estimate import ClusterSize, Estimate, as_json, estimate, read_rates
 from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, makespan_s, ordered
 from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.rates import Rate, Rates, TaskGroup
@@ -130,7 +130,7 @@ def test_tasks_are_sent_by_the_length_of_their_chain_and_then_by_their_work() ->
 
 
 def estimated(plan: Plan, rates: Rates | None = None, **cluster: object) -> Estimate:
-    return estimate(plan, list(plan.tasks.values()), (), rates or Rates(), Cluster(**cluster))  # type: ignore[arg-type]
+    return estimate(plan, list(plan.tasks.values()), (), rates or Rates(), ClusterSize(**cluster))  # type: ignore[arg-type]
 
 
 def recorded(plan: Plan, *, on_gpu: bool) -> Rates:
@@ -430,7 +430,9 @@ def test_a_run_records_the_work_by_which_its_like_is_estimated(tmp_path: Path) -
 
     todo = [task for task in second.tasks.values() if not all(map(artifacts.exists, task.outputs.values()))]
     committed = [key for task in first.tasks.values() for key in task.outputs.values()]
-    estimated = estimate_tasks(second, todo, read_rates(artifacts, committed, {task.kind for task in todo}), Cluster())
+    estimated = estimate_tasks(
+        second, todo, read_rates(artifacts, committed, {task.kind for task in todo}), ClusterSize()
+    )
     assert {name for name, each in estimated.items() if each.seconds is None} == set()
     shared = {task.kind for task in second.tasks.values()} - {each.kind for each in estimated.values()}
     assert shared <= {"steerer.generate", "extractor.calibrate"}

@@ -10,8 +10,18 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DRIVER = "driver/src/poolbench_driver/"
 SUITES = f"{DRIVER}suites/"
 
-#: Commands about runs of PoolBench; the search, which is made of such runs; and what is released of their concepts.
-OF_POOLBENCH = ("cli/export.py", "cli/find.py", "cli/reproduce.py", "find/", "release/", "vectors/probes.py")
+#: Commands about runs of PoolBench, the comparison with its published table, the search, which is made of such runs,
+#: and what is released of their concepts.
+OF_POOLBENCH = (
+    "cli/export.py",
+    "cli/find.py",
+    "cli/reproduce.py",
+    "cli/runs.py",
+    "comparison/published.py",
+    "find/",
+    "release/",
+    "vectors/probes.py",
+)
 
 
 def named_in(pattern: str) -> list[str]:

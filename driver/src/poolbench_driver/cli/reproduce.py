@@ -1,4 +1,4 @@
-"""reproduce: run the cells of a published result table and set them beside ours."""
+"""reproduce: compare a run with a published table, as `compare RUN official:MODEL`; without a run, make it first."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from poolbench.contracts.wire import Exit
-from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
-from poolbench_driver.cli.runs import RunsFolder
+from poolbench.errors import ConfigError
+from poolbench_driver.cli.runs import RunsFolder, show_comparison
 from poolbench_driver.cli.tables import AsJson, Show, show_tables
 
 if TYPE_CHECKING:
@@ -23,30 +23,6 @@ if TYPE_CHECKING:
     from poolbench_driver.contract.abilities import Need
     from poolbench_driver.records import Run
     from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
-
-
-def published_settings(table: PublishedTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
-    """Return the settings of a run that measures the cells of a model's table.
-
-    Args:
-        corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet, all
-            concepts of the table are asked for.
-    """
-    from poolbench_corpora.io import concept_folder
-    from poolbench_driver.config import corpus_folder
-
-    metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
-    local_concepts = [name for name in table.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
-    return {
-        "preset": "card",
-        "model": model.preset,
-        "metrics": sorted(metrics),
-        "concepts": local_concepts or list(table.concepts),
-        "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
-        "layers": [model.best_layer],
-        "steering_layer": model.best_layer,
-        "corpus": {"source": corpus},
-    }
 
 
 def num_steered_texts(config: ConceptsConfig) -> int:
@@ -93,11 +69,12 @@ def reproduce(
 
     Without a finished run of the model, the run of the table's cells is made first.
     """
+    from poolbench_driver.comparison.published import compare_with_table
     from poolbench_driver.suites.poolbench.published_table import published_table
 
     show = show_tables("json" if as_json else display)
     published = published_table(table)
-    _require_columns(published, column or [])
+    published.require_columns(column or [])
     changed = bool(start or dry_run or scorers or sets)
     if run is not None and changed:
         raise ConfigError("--run compares a finished run; --start, --dry-run, --scorers and --set are for a new one")
@@ -112,14 +89,9 @@ def reproduce(
         for line in cells.left_out:
             typer.echo(line, err=True)
         folder, code = _run_cells(cells.config, output, display)
-    return max(code, _compare(published, folder, column or [], everything, show))
-
-
-def _require_columns(table: PublishedTable, columns: list[str]) -> None:
-    column_ids = [column.id for column in table.columns]
-    for name in columns:
-        if name not in column_ids:
-            raise UnknownNameError("column", name, column_ids)
+    comparison = compare_with_table(folder, published, model, columns=column or [])
+    show_comparison(comparison, show, everything=everything)
+    return max(code, Exit.DONE if comparison.compared else Exit.FAILURES)
 
 
 def _run_of(table: PublishedTable, model: str | None, run: str | None, output: Path) -> Run | None:
@@ -127,11 +99,7 @@ def _run_of(table: PublishedTable, model: str | None, run: str | None, output: P
     from poolbench_driver.records import Runs, find_run
 
     if run is not None:
-        folder = find_run(output, run)
-        measured = table.model(folder.config.model)
-        if model is not None and table.model(model) != measured:
-            raise ConfigError(f"run {folder.id} measured {measured.preset}, not {model}; leave out --model or --run")
-        return folder
+        return find_run(output, run)
     if model is None:
         raise ConfigError(f"give --model ({_models(table)}) or --run")
     official_model = table.model(model)
@@ -150,32 +118,6 @@ def _is_of(table: PublishedTable, folder: Run, official_model: OfficialModel) ->
 
 def _models(table: PublishedTable) -> str:
     return ", ".join(model.preset for model in table.models)
-
-
-def _compare(table: PublishedTable, folder: Run, columns: list[str], everything: bool, show: Show) -> int:
-    from poolbench_driver.comparison import read_results
-    from poolbench_driver.config import of_concepts
-    from poolbench_driver.suites.poolbench.presets import other_settings
-    from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, cell_rows, compare_cells, summary_rows
-
-    config = of_concepts(folder.config)
-    model = table.model(config.model)
-    run = RunRows(read_results(folder), _published(folder))
-    cells = compare_cells(table, model, run, columns)
-    differs = [str(setting) for setting in other_settings(config)]
-    show(
-        [("cells", cell_rows(cells, everything=everything)), ("by column", summary_rows(cells))],
-        [f"{folder.id} against {table.source['title']}, {model.preset} at layer {model.best_layer}", *differs],
-        {"run": folder.id, "model": model.preset, "settings": differs, "cells": [asdict(cell) for cell in cells]},
-    )
-    return Exit.DONE if any(cell.difference is not None for cell in cells) else Exit.FAILURES
-
-
-def _published(folder: Run) -> list[dict[str, Any]] | None:
-    try:
-        return folder.tables["published"].to_pylist()
-    except NotFoundError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -199,7 +141,7 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
     if name is None:
         raise ConfigError(f"give --model ({_models(published)})")
     model = published.model(name)
-    settings = {**published_settings(published, model, corpus), **scorer_settings(scorers)}
+    settings = {**published.settings_of_run(model, corpus), **scorer_settings(scorers)}
     config = of_concepts(load_run_config(None, settings, read_assignments(sets or [])))
     options = ["--table", table] if table not in TABLES else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
@@ -263,5 +205,5 @@ def _write_settings(table: PublishedTable, model: str | None, corpus: str, file:
         raise ConfigError(f"--settings needs --model ({_models(table)})")
     if sets:
         raise ConfigError("--settings writes the settings of the table; change them in the file instead of by --set")
-    text = yaml.safe_dump(published_settings(table, table.model(model), corpus), sort_keys=False)
+    text = yaml.safe_dump(table.settings_of_run(table.model(model), corpus), sort_keys=False)
     file.write_text(f"# The run that repeats {table.source['title']}.\n{text}", "utf-8")

@@ -13,10 +13,11 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError, UnknownNameError
 from poolbench.statuses import RunState
-from poolbench_driver.cli.tables import AsJson, print_data, print_table
+from poolbench_driver.cli.tables import AsJson, Show, print_data, print_table, show_tables
 from poolbench_driver.waiting import about
 
 if TYPE_CHECKING:
+    from poolbench_driver.comparison.published import TableComparison
     from poolbench_driver.contract.abilities import Recorded
     from poolbench_driver.contract.suite import FinishedRun
     from poolbench_driver.records import Run, Runs
@@ -181,7 +182,9 @@ FORMATS = ("table", "markdown", "json")
 
 def compare(
     first: Annotated[str, typer.Argument(help="Run id, 'latest', or a run's folder.")],
-    second: Annotated[str, typer.Argument(help="Another; differences are second minus first.")],
+    second: Annotated[
+        str, typer.Argument(help="Another, or official:MODEL of a published table; differences are second minus first.")
+    ],
     output: RunsFolder = Path("runs"),
     metric: Annotated[
         list[str] | None, typer.Option(metavar="<str>", help="Only this metric; may be given several times.")
@@ -195,13 +198,25 @@ def compare(
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
 ) -> int:
-    """Tell what changed between two runs, paired by cell, with intervals over concepts."""
+    """Tell what changed between two runs, paired by cell, with intervals over concepts.
+
+    With `official:MODEL`, set the figures of a published table beside those of a run: theirs, ours, difference (ours
+    minus theirs) and interval, as `reproduce` does.
+    """
     if form not in FORMATS:
         raise UnknownNameError("format", form, FORMATS)
     from poolbench_driver.api import loading
     from poolbench_driver.comparison import as_markdown, as_tables
+    from poolbench_driver.records import find_run
+    from poolbench_driver.suites.poolbench.published_table import TABLES
 
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
+    table, _, model = second.partition(":")
+    if table in TABLES and model:
+        if names or seed:
+            raise ConfigError(f"--across and --seed are for two runs; leave them out with {second}")
+        form = "json" if as_json else form
+        return _compare_with_table(find_run(output, first), table, model, metric or [], form, everything, check=check)
     comparison = loading.compare(first, second, output=output, across=names, metrics=metric or None, seed=seed)
     tables = as_tables(comparison.changes, everything=everything)
     if as_json or form == "json":
@@ -213,6 +228,29 @@ def compare(
         for title, columns, lines in tables:
             print_table(lines, columns, title)
     return Exit.FAILURES if check and comparison.changes.changed() else Exit.DONE
+
+
+def _compare_with_table(
+    folder: Run, table: str, model: str, metrics: list[str], form: str, everything: bool, *, check: bool
+) -> int:
+    """Show the figures of a published table beside those of a run."""
+    from poolbench_driver.comparison import as_markdown
+    from poolbench_driver.comparison.published import compare_with_table
+    from poolbench_driver.suites.poolbench.published_table import published_table
+
+    comparison = compare_with_table(folder, published_table(table), model, metrics=metrics)
+    if form == "markdown":
+        typer.echo(as_markdown(comparison.tables(everything=everything), comparison.sentence))
+    else:
+        show_comparison(comparison, show_tables("json" if form == "json" else None), everything=everything)
+    return Exit.FAILURES if not comparison.compared or (check and comparison.changed()) else Exit.DONE
+
+
+def show_comparison(comparison: TableComparison, show: Show, *, everything: bool) -> None:
+    """Show the figures of a published table beside ours, then what is compared and how the run differs."""
+    tables = [(title, rows) for title, _, rows in comparison.tables(everything=everything)]
+    content = comparison.to_dict()
+    show(tables, content.pop("notes"), content)
 
 
 def ranks(

@@ -7,13 +7,16 @@ import pytest
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS
-from poolbench.errors import UnknownModelError, UnknownNameError
+from poolbench.errors import ConfigError, UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.comparison.published import RunRows, compare_cells
+from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.metrics import all_metrics
+from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.published_table import model_folder, published_table
-from poolbench_driver.suites.poolbench.reproduction.cells import RunRows, compare_cells
 
 TABLE = published_table()
+MODEL = TABLE.model("llama-3.1-8b")
 
 #: Llama's A1 on D1, from the card's specification and not from the files.
 A1_OF_LLAMA = {
@@ -85,3 +88,61 @@ def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:
     assert {cell.reason for cell in compared if cell.concept == "hedging" and cell.our_strategy} >= {
         "the run has no concept hedging"
     }
+
+
+def test_the_settings_are_those_of_the_card_at_the_layer_of_the_table(tmp_path: Path) -> None:
+    card = load_run_config(None, {"preset": "card", "model": MODEL.preset})
+    ours = load_run_config(None, TABLE.settings_of_run(MODEL, str(tmp_path)))
+    assert (ours.budget, ours.steering, ours.protocol) == (card.budget, card.steering, card.protocol)
+    assert (ours.layers, other_settings(ours)) == ((MODEL.best_layer,), [])
+    (tmp_path / "hedging").mkdir()  # concepts are those of the corpus
+    assert TABLE.settings_of_run(MODEL, str(tmp_path))["concepts"] == ["hedging"]
+
+
+SOURCE = """\
+table: small
+title: A small table
+models:
+  - {name: demo, label: demo, preset: demo, best_layer: 2, layers: [2]}
+columns:
+  - {id: D1_auroc, definition: AUROC, differs: "", low: 0, high: 1, ours: {published: d1.auroc, corrected: d1.auroc}}
+strategies:
+  - {id: A1_mean, ours: A1_mean}
+  - {id: own, ours: null, differs: we have none}
+"""
+CELLS = "strategy,concept,D1_auroc\nA1_mean,contrast,0.9\nA1_mean,hedging,\nown,contrast,0.6\nown,hedging,0.7\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    (folder / "source.yaml").write_text(SOURCE)
+    (folder / "cells-demo.csv").write_text(CELLS)
+    return folder
+
+
+def test_a_table_of_ones_own_is_read(table: Path) -> None:
+    found = published_table(str(table))
+    assert found.concepts == ("contrast", "hedging") and found.values["demo", "A1_mean", "hedging", "D1_auroc"] is None
+
+
+@pytest.mark.parametrize(
+    ("source", "cells", "said"),
+    [
+        (SOURCE, None, "FileNotFoundError"),
+        (SOURCE.replace("columns:", "columms:"), CELLS, "columns"),
+        (SOURCE.replace("label: demo", "colour: red"), CELLS, "colour"),
+        (SOURCE, CELLS.replace("0.9", "high"), "high"),
+        ("a: [", CELLS, "ParserError"),
+        ("", CELLS, "NoneType"),
+        (SOURCE.replace("preset: demo", "preset: demos"), CELLS, "did you mean demo"),
+    ],
+)
+def test_a_malformed_table_is_one_line(table: Path, source: str, cells: str | None, said: str) -> None:
+    (table / "source.yaml").write_text(source)
+    (table / "cells-demo.csv").unlink()
+    if cells is not None:
+        (table / "cells-demo.csv").write_text(cells)
+    with pytest.raises((ConfigError, UnknownModelError), match=said):
+        published_table(str(table))

@@ -1,7 +1,7 @@
 """The published result tables as typed rows, with their source and our counterpart of each figure."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -13,7 +13,9 @@ import yaml
 
 from poolbench.config import MODEL_PRESETS
 from poolbench.errors import ConfigError, UnknownModelError, UnknownNameError
+from poolbench_corpora.io import concept_folder
 from poolbench_corpora.reading import SentFile, is_missing, records
+from poolbench_driver.config import corpus_folder
 
 #: Tables that ship with this package.
 TABLES = ("official",)
@@ -94,6 +96,34 @@ class PublishedTable:
             if name in (model.preset, MODEL_PRESETS[model.preset].source, model.name, model.label):
                 return model
         raise UnknownModelError(name, [model.preset for model in self.models])
+
+    def require_columns(self, names: Iterable[str]) -> None:
+        """Raise UnknownNameError for a name that no column has."""
+        column_ids = [column.id for column in self.columns]
+        for name in names:
+            if name not in column_ids:
+                raise UnknownNameError("column", name, column_ids)
+
+    def settings_of_run(self, model: OfficialModel, corpus: str) -> dict[str, Any]:
+        """Return the settings of a run that measures the cells of a model.
+
+        Args:
+            model: The model.
+            corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet,
+                all concepts of the table are asked for.
+        """
+        metrics = {metric.partition(".")[0] for column in self.columns for metric in column.ours.values()}
+        local_concepts = [name for name in self.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
+        return {
+            "preset": "card",
+            "model": model.preset,
+            "metrics": sorted(metrics),
+            "concepts": local_concepts or list(self.concepts),
+            "strategies": [strategy.ours for strategy in self.strategies if strategy.ours],
+            "layers": [model.best_layer],
+            "steering_layer": model.best_layer,
+            "corpus": {"source": corpus},
+        }
 
 
 def published_table(name: str = "official") -> PublishedTable:

@@ -1,0 +1,288 @@
+"""A run beside a published table: each figure of the table with ours. One without a counterpart has a reason."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from statistics import fmean, median
+from typing import Any
+
+from poolbench.contracts import Row
+from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
+from poolbench_driver.comparison.pairing import SAME_VALUE, read_results
+from poolbench_driver.comparison.render import Titled
+from poolbench_driver.config import of_concepts
+from poolbench_driver.records import Run
+from poolbench_driver.suites.poolbench.presets import other_settings
+from poolbench_driver.suites.poolbench.published_table import (
+    OfficialModel,
+    OfficialStrategy,
+    PublishedColumn,
+    PublishedTable,
+)
+
+#: How the source steered; figures made otherwise are other quantities.
+STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
+
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """One figure of the table beside ours."""
+
+    column: str
+    strategy: str
+    concept: str
+    protocol: str
+    metric: str
+    our_strategy: str | None
+    theirs: float | None
+    ours: float | None = None
+    difference: float | None = None  # ours minus theirs
+    ci_low: float | None = None
+    ci_high: float | None = None
+    inside: bool | None = None  # whether theirs lies in our interval; None without an interval
+    reason: str = ""  # why there is nothing to compare; empty where there is
+
+
+@dataclass(frozen=True)
+class TableComparison:
+    """The figures of one model of a published table, each beside that of a run.
+
+    Attributes:
+        run: Id of the run.
+        model: The model, as the table has it.
+        title: Title of the table.
+        settings: Settings in which the run differs from the published one, as sentences.
+        cells: The figures, published definitions first.
+    """
+
+    run: str
+    model: OfficialModel
+    title: str
+    settings: list[str]
+    cells: list[ComparedCell]
+
+    @property
+    def sentence(self) -> str:
+        """Return what is compared."""
+        return f"{self.run} against {self.title}, {self.model.preset} at layer {self.model.best_layer}"
+
+    @property
+    def compared(self) -> bool:
+        """Return whether any figure has a counterpart."""
+        return any(cell.difference is not None for cell in self.cells)
+
+    def changed(self) -> bool:
+        """Return whether any figure differs."""
+        return any(abs(cell.difference) > SAME_VALUE for cell in self.cells if cell.difference is not None)
+
+    def tables(self, *, everything: bool) -> list[Titled]:
+        """Return the figures, and how far those of each column lie apart.
+
+        Args:
+            everything: Also return the figures without a counterpart.
+        """
+        cells = [cell for cell in self.cells if everything or cell.difference is not None]
+        tables = (("cells", [_cell_row(cell) for cell in cells]), ("by column", list(_summary_rows(self.cells))))
+        return [(title, list(rows[0]) if rows else [], rows) for title, rows in tables]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all figures, as `poolbench-driver reproduce --json` prints them."""
+        return {
+            "run": self.run,
+            "model": self.model.preset,
+            "settings": self.settings,
+            "cells": [asdict(cell) for cell in self.cells],
+            "notes": [self.sentence, *self.settings],
+        }
+
+
+def compare_with_table(
+    folder: Run,
+    table: PublishedTable,
+    model: str | None = None,
+    *,
+    columns: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+) -> TableComparison:
+    """Return the figures of a table beside those of a run of the same model.
+
+    Args:
+        folder: The run.
+        table: The table.
+        model: The model of the table that the run must have measured; by default any.
+        columns: Only these columns of the table; all by default.
+        metrics: Only the columns with these metrics of ours; all by default.
+
+    Raises:
+        ConfigError: The run measured another model, or no concepts.
+        UnknownNameError: The table has no such model, column or metric.
+    """
+    config = of_concepts(folder.config)
+    measured = table.model(config.model)
+    if model is not None and table.model(model) != measured:
+        raise ConfigError(f"run {folder.id} measured {measured.preset}, not {model}; compare it with {measured.preset}")
+    table.require_columns(columns)
+    measurable = {metric for column in table.columns for metric in column.ours.values()}
+    for name in metrics:
+        if name not in measurable:
+            raise UnknownNameError("metric", name, measurable)
+    cells = compare_cells(table, measured, RunRows(read_results(folder), _published_rows(folder)), columns)
+    return TableComparison(
+        folder.id,
+        measured,
+        table.source["title"],
+        [str(setting) for setting in other_settings(config)],
+        [cell for cell in cells if not metrics or cell.metric in metrics],
+    )
+
+
+def _published_rows(folder: Run) -> list[Row] | None:
+    try:
+        return folder.read_table("published").to_pylist()
+    except NotFoundError:
+        return None
+
+
+class RunRows:
+    """Rows of `results` and `published` of one run, by what identifies a cell.
+
+    Args:
+        corrected: Rows of `results.parquet`.
+        published: Rows of `published.parquet`; None where the run has no such table.
+    """
+
+    def __init__(self, corrected: Iterable[Row], published: Iterable[Row] | None) -> None:
+        self.has_published = published is not None
+        self._rows: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+        for row in (*corrected, *(published or ())):
+            if row["strategy"] and row["concept"]:
+                self._rows[row["protocol"], row["metric"], row["strategy"], row["concept"]].append(row)
+        self.strategies = {strategy for _, _, strategy, _ in self._rows}
+        self.concepts = {concept for _, _, _, concept in self._rows}
+
+    def find(self, protocol: str, column: PublishedColumn, strategy: str, concept: str) -> list[Row]:
+        """Return the rows of one cell: one per layer."""
+        rows = self._rows.get((protocol, column.ours[protocol], strategy, concept), [])
+        if protocol == "published" and column.scp:
+            return [row for row in rows if json.loads(row["params"] or "{}").get("scp") == column.scp]
+        return rows
+
+
+def compare_cells(
+    table: PublishedTable, model: OfficialModel, run: RunRows, columns: Sequence[str] = ()
+) -> list[ComparedCell]:
+    """Return the table's figures of a model beside ours, published definitions first.
+
+    Args:
+        columns: Only these columns of the table; all by default.
+    """
+    return [
+        _compared(table, model, run, column, protocol, strategy, concept)
+        for column in table.columns
+        if not columns or column.id in columns
+        for protocol in column.ours
+        for strategy in table.strategies
+        for concept in table.concepts
+    ]
+
+
+def _compared(
+    table: PublishedTable,
+    model: OfficialModel,
+    run: RunRows,
+    column: PublishedColumn,
+    protocol: str,
+    strategy: OfficialStrategy,
+    concept: str,
+) -> ComparedCell:
+    theirs = table.values[model.name, strategy.id, concept, column.id]
+    names = (column.id, strategy.id, concept, protocol, column.ours[protocol], strategy.ours, theirs)
+    row, reason = _our_row(model, run, column, protocol, strategy, concept)
+    if row is None:
+        return ComparedCell(*names, reason=reason)
+    ours, low, high = row["value"], row["ci_low"], row["ci_high"]
+    if theirs is None:
+        return ComparedCell(*names, ours, None, low, high, reason="null in the table")
+    inside = None if low is None or high is None else low <= theirs <= high
+    return ComparedCell(*names, ours, ours - theirs, low, high, inside)
+
+
+def _our_row(
+    model: OfficialModel, run: RunRows, column: PublishedColumn, protocol: str, strategy: OfficialStrategy, concept: str
+) -> tuple[Row | None, str]:
+    """Return our row of a cell, or why there is none."""
+    if strategy.ours is None:
+        return None, strategy.differs
+    if protocol == "published" and not run.has_published:
+        return None, "the run has no published figures; run it with --protocol published"
+    rows = run.find(protocol, column, strategy.ours, concept)
+    if not rows:
+        return None, _absent(run, column.ours[protocol], strategy.ours, concept)
+    at_layer = [row for row in rows if row["layer"] == model.best_layer]
+    if not at_layer:
+        layers = ", ".join(sorted({str(row["layer"]) for row in rows}))
+        return None, f"the run has layer {layers}; the table's is {model.best_layer}"
+    row = at_layer[0]
+    if row["value"] is None:
+        return None, f"{row['status']}: {row['reason'] or 'no value'}"
+    if not column.id.startswith("D1_") and (other := _other_steering(row)):
+        return None, other
+    return row, ""
+
+
+def _absent(run: RunRows, metric: str, strategy: str, concept: str) -> str:
+    if strategy not in run.strategies:
+        return f"the run has no strategy {strategy}"
+    if concept not in run.concepts:
+        return f"the run has no concept {concept}"
+    return f"the run did not measure {metric}"
+
+
+def _other_steering(row: Row) -> str:
+    """Return how a row was steered otherwise than the table's; an empty text where it was not."""
+    apart = [f"{name} {row[name]}, not {value}" for name, value in STEERED_AS.items() if row[name] not in (None, value)]
+    return f"steered otherwise: {'; '.join(apart)}" if apart else ""
+
+
+def _summary_rows(cells: Iterable[ComparedCell]) -> Iterable[Row]:
+    """Yield one row per column and protocol: how many cells are compared, and how far they lie apart."""
+    for (column, protocol), group in groupby(cells, key=lambda cell: (cell.column, cell.protocol)):
+        group_cells = list(group)
+        differences = [cell.difference for cell in group_cells if cell.difference is not None]
+        sizes = [abs(difference) for difference in differences]
+        inside = [cell.inside for cell in group_cells if cell.inside is not None]
+        reasons = Counter(cell.reason for cell in group_cells if cell.reason).most_common(1)
+        yield {
+            "column": column,
+            "protocol": protocol,
+            "metric": group_cells[0].metric,
+            "cells": len(group_cells),
+            "compared": len(sizes),
+            "mean difference": _number(fmean(differences) if differences else None),
+            "median |difference|": _number(median(sizes) if sizes else None),
+            "largest": _number(max(sizes, default=None)),
+            "in our interval": f"{sum(inside)} of {len(inside)}" if inside else "",
+            "mostly why not": "".join(f"{reason} ({count})" for reason, count in reasons),
+        }
+
+
+def _cell_row(cell: ComparedCell) -> Row:
+    return {
+        "column": cell.column,
+        "strategy": cell.strategy,
+        "ours is": cell.our_strategy or "",
+        "concept": cell.concept,
+        "protocol": cell.protocol,
+        "theirs": _number(cell.theirs),
+        "ours": _number(cell.ours),
+        "difference": _number(cell.difference),
+        "95 % interval": "" if cell.ci_low is None else f"{cell.ci_low:z.5f} to {cell.ci_high:z.5f}",
+        "theirs inside": {True: "yes", False: "no", None: ""}[cell.inside],
+        "reason": cell.reason,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:z.5f}"

@@ -1,1 +1,0 @@
-"""A published table beside a run: its cells paired with ours, and the settings of the run that repeats it."""
