@@ -49,7 +49,16 @@ def main() -> int:
     except PoolbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    shared = ["--corpus", "real", "--flash", options.flash, "--flash-eval", str(options.flash_eval)]
+    shared = [
+        "--preset",
+        "small",
+        "--corpus",
+        "real",
+        "--flash",
+        options.flash,
+        "--flash-eval",
+        str(options.flash_eval),
+    ]
     shared += [] if options.sets is None else ["--sets", options.sets]
     settings = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
 
@@ -59,7 +68,7 @@ def main() -> int:
     runs = [probed(model, *settings) for model in MODELS]
     of_encoder = ",".join(name for name in options.strategies.split(",") if name in OF_ENCODERS.split(","))
     runs.append(probed(str(encoder), *shared, "--strategies", of_encoder))
-    whole = ["--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
+    whole = ["--preset", "small", "--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
     share = ["--flash", options.flash]
     smaller: tuple[list[str], ...] = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
     compared = [probed("demo", *whole, *options_of_share) for options_of_share in smaller]
