@@ -3,7 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from statistics import fmean, median
 from typing import Any
@@ -154,20 +154,41 @@ class RunRows:
     """
 
     def __init__(self, corrected: Iterable[Row], published: Iterable[Row] | None) -> None:
-        self.has_published = published is not None
+        self._has_published = published is not None
         self._rows: dict[tuple[str, ...], list[Row]] = defaultdict(list)
         for row in (*corrected, *(published or ())):
             if row["strategy"] and row["concept"]:
                 self._rows[row["protocol"], row["metric"], row["strategy"], row["concept"]].append(row)
-        self.strategies = {strategy for _, _, strategy, _ in self._rows}
-        self.concepts = {concept for _, _, _, concept in self._rows}
 
-    def find(self, protocol: str, column: PublishedColumn, strategy: str, concept: str) -> list[Row]:
-        """Return the rows of one cell: one per layer."""
+    def figure(self, column: PublishedColumn, protocol: str, strategy: str, concept: str, layer: int) -> Row:
+        """Return the row of a cell. Raise NotFoundError with the reason if there is nothing to compare."""
+        if protocol == "published" and not self._has_published:
+            raise NotFoundError("the run has no published figures; run it with --protocol published")
         rows = self._rows.get((protocol, column.ours[protocol], strategy, concept), [])
         if protocol == "published" and column.scp:
-            return [row for row in rows if json.loads(row["params"] or "{}").get("scp") == column.scp]
-        return rows
+            rows = [row for row in rows if json.loads(row["params"] or "{}").get("scp") == column.scp]
+        if not rows:
+            raise NotFoundError(self._absent(column.ours[protocol], strategy, concept))
+        row = next((row for row in rows if row["layer"] == layer), None)
+        if row is None:
+            layers = ", ".join(sorted({str(row["layer"]) for row in rows}))
+            raise NotFoundError(f"the run has layer {layers}; the table's is {layer}")
+        if row["value"] is None:
+            raise NotFoundError(f"{row['status']}: {row['reason'] or 'no value'}")
+        others = [
+            f"{name} {row[name]}, not {value}" for name, value in STEERED_AS.items() if row[name] not in (None, value)
+        ]
+        if others and not column.id.startswith("D1_"):
+            raise NotFoundError(f"steered otherwise: {'; '.join(others)}")
+        return row
+
+    def _absent(self, metric: str, strategy: str, concept: str) -> str:
+        """Return why the run has no row of a cell."""
+        if all(key[2] != strategy for key in self._rows):
+            return f"the run has no strategy {strategy}"
+        if all(key[3] != concept for key in self._rows):
+            return f"the run has no concept {concept}"
+        return f"the run did not measure {metric}"
 
 
 def compare_cells(
@@ -189,61 +210,23 @@ def compare_cells(
 
 
 def _compared(
-    table: PublishedTable,
-    model: OfficialModel,
-    run: RunRows,
-    column: PublishedColumn,
-    protocol: str,
-    strategy: OfficialStrategy,
-    concept: str,
-) -> ComparedCell:
+    table: PublishedTable, model: OfficialModel, run: RunRows, column: PublishedColumn, protocol: str,
+    strategy: OfficialStrategy, concept: str,
+) -> ComparedCell:  # fmt: skip
     theirs = table.values[model.name, strategy.id, concept, column.id]
-    names = (column.id, strategy.id, concept, protocol, column.ours[protocol], strategy.ours, theirs)
-    row, reason = _our_row(model, run, column, protocol, strategy, concept)
-    if row is None:
-        return ComparedCell(*names, reason=reason)
-    ours, low, high = row["value"], row["ci_low"], row["ci_high"]
-    if theirs is None:
-        return ComparedCell(*names, ours, None, low, high, reason="null in the table")
-    inside = None if low is None or high is None else low <= theirs <= high
-    return ComparedCell(*names, ours, ours - theirs, low, high, inside)
-
-
-def _our_row(
-    model: OfficialModel, run: RunRows, column: PublishedColumn, protocol: str, strategy: OfficialStrategy, concept: str
-) -> tuple[Row | None, str]:
-    """Return our row of a cell, or why there is none."""
+    cell = ComparedCell(column.id, strategy.id, concept, protocol, column.ours[protocol], strategy.ours, theirs)
     if strategy.ours is None:
-        return None, strategy.differs
-    if protocol == "published" and not run.has_published:
-        return None, "the run has no published figures; run it with --protocol published"
-    rows = run.find(protocol, column, strategy.ours, concept)
-    if not rows:
-        return None, _absent(run, column.ours[protocol], strategy.ours, concept)
-    at_layer = [row for row in rows if row["layer"] == model.best_layer]
-    if not at_layer:
-        layers = ", ".join(sorted({str(row["layer"]) for row in rows}))
-        return None, f"the run has layer {layers}; the table's is {model.best_layer}"
-    row = at_layer[0]
-    if row["value"] is None:
-        return None, f"{row['status']}: {row['reason'] or 'no value'}"
-    if not column.id.startswith("D1_") and (other := _other_steering(row)):
-        return None, other
-    return row, ""
-
-
-def _absent(run: RunRows, metric: str, strategy: str, concept: str) -> str:
-    if strategy not in run.strategies:
-        return f"the run has no strategy {strategy}"
-    if concept not in run.concepts:
-        return f"the run has no concept {concept}"
-    return f"the run did not measure {metric}"
-
-
-def _other_steering(row: Row) -> str:
-    """Return how a row was steered otherwise than the table's; an empty text where it was not."""
-    apart = [f"{name} {row[name]}, not {value}" for name, value in STEERED_AS.items() if row[name] not in (None, value)]
-    return f"steered otherwise: {'; '.join(apart)}" if apart else ""
+        return replace(cell, reason=strategy.differs)
+    try:
+        row = run.figure(column, protocol, strategy.ours, concept, model.best_layer)
+    except NotFoundError as error:
+        return replace(cell, reason=str(error))
+    low, high = row["ci_low"], row["ci_high"]
+    cell = replace(cell, ours=row["value"], ci_low=low, ci_high=high)
+    if theirs is None:
+        return replace(cell, reason="null in the table")
+    inside = None if low is None or high is None else low <= theirs <= high
+    return replace(cell, difference=row["value"] - theirs, inside=inside)
 
 
 def _summary_rows(cells: Iterable[ComparedCell]) -> Iterable[Row]:
