@@ -44,19 +44,19 @@ def _evidence(config: RunConfig) -> Evidence:
     return suite.evidence if isinstance(suite, ShowsEvidence) else Evidence()
 
 
-def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], folder: Run) -> list[str]:
+def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], run: Run) -> list[str]:
     """Write the texts that the run's cells show into its folder, and return notes.
 
     Its configuration says how many of each cell; a run that keeps none has no such table.
     """
     if not plan.config.evidence:
-        folder.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
+        run.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
         return []
     evidence, ids_by_group = _evidence(plan.config), defaultdict[TextGroup, set[str]](set)
     for group, text_id in evidence.shown_texts(tables, plan.config.evidence):
         ids_by_group[group].add(text_id)
     rows = list(evidence.texts(plan, RowSource(artifacts, {}, {}), ids_by_group))
-    write_table(folder, EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
+    write_table(run, EVIDENCE, pa.Table.from_pylist(rows, TEXTS))
     lacking = sorted({group.block for group in ids_by_group} - {row["block"] for row in rows})
     if not lacking:
         return []
@@ -73,7 +73,7 @@ def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
     return read
 
 
-def evidence_of(folder: Run, cell_id: str, read_store: ReadStore | None = None) -> list[Part]:
+def evidence_of(run: Run, cell_id: str, read_store: ReadStore | None = None) -> list[Part]:
     """Return what stands behind a cell of the results of a run.
 
     Args:
@@ -83,34 +83,34 @@ def evidence_of(folder: Run, cell_id: str, read_store: ReadStore | None = None) 
     Raises:
         NotFoundError: The run has no such cell.
     """
-    cell, board = _cell(folder, cell_id, read_store), folder.suite.board
-    parts = _evidence(folder.config).parts(cell)
-    return [_figure(cell.row, board), *_tests(folder, cell.row, board), *parts]
+    cell, board = _cell(run, cell_id, read_store), run.suite.board
+    parts = _evidence(run.config).parts(cell)
+    return [_figure(cell.row, board), *_tests(run, cell.row, board), *parts]
 
 
-def _cell(folder: Run, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
-    recall_concepts(folder)
-    row, config = _row(folder, cell_id), folder.config
-    return OpenedCell(row, config, folder.rows, partial(_texts, folder, read_store))
+def _cell(run: Run, cell_id: str, read_store: ReadStore | None) -> OpenedCell:
+    recall_concepts(run)
+    row, config = _row(run, cell_id), run.config
+    return OpenedCell(row, config, run.rows, partial(_texts, run, read_store))
 
 
-def _row(folder: Run, cell_id: str) -> Row:
+def _row(run: Run, cell_id: str) -> Row:
     for table in ("results", "published"):
-        for row in folder.rows(table, cell_id=cell_id):
+        for row in run.rows(table, cell_id=cell_id):
             return row
-    raise NotFoundError(f"run {folder.id} has no cell {cell_id!r}; the ids of its cells are in results.parquet")
+    raise NotFoundError(f"run {run.id} has no cell {cell_id!r}; the ids of its cells are in results.parquet")
 
 
-def _texts(folder: Run, read_store: ReadStore | None, group: TextGroup, ids: Collection[str]) -> Mapping[str, Row]:
+def _texts(run: Run, read_store: ReadStore | None, group: TextGroup, ids: Collection[str]) -> Mapping[str, Row]:
     """Return texts by id: those of the run's folder, and further ones from the object store if it can be read."""
-    of_folder = {text["text_id"]: text for text in folder.rows(EVIDENCE, **group._asdict())}
+    of_folder = {text["text_id"]: text for text in run.rows(EVIDENCE, **group._asdict())}
     missing = [text_id for text_id in ids if text_id not in of_folder]
     further = read_store(group, missing) if read_store is not None and missing else []
     return of_folder | {text["text_id"]: text for text in further}
 
 
 def tokens_of(
-    folder: Run,
+    run: Run,
     cell_id: str,
     text_id: str,
     services: Services,
@@ -127,7 +127,7 @@ def tokens_of(
         NotFoundError: The run has no such cell, or its text is not at hand.
         PoolbenchError: The extractor refuses or does not answer.
     """
-    cell, model = _cell(folder, cell_id, read_store), folder.model
+    cell, model = _cell(run, cell_id, read_store), run.model
     config, row = cell.config, cell.row
     layers = {EMBEDDING_INDEX: EMBEDDING} | ({} if model is None else {model.num_blocks: FINAL})
     reading = config.model_dump(include={"model", "include_bos", "add_bos", "sinks", "sink_ratio"})
@@ -138,11 +138,11 @@ def tokens_of(
         return list(feature_parts(of_features, services.post("extractor", "explain", body)["texts"]))
     text_row = cell.texts(TextGroup(row["concept"] or ""), [text_id]).get(text_id)
     if text_row is None or row["strategy"] is None or row["layer"] is None:
-        raise NotFoundError(f"run {folder.id} has no text {text_id[:100]!r} at hand behind the cell {cell_id}")
+        raise NotFoundError(f"run {run.id} has no text {text_id[:100]!r} at hand behind the cell {cell_id}")
     text = text_row["texts"][0]["text"]
     reads_words = STRATEGIES.get(row["strategy"]).reads_annotations
     reference = Reference([text], "the text") if reads_words else None
-    vector = None if artifacts is None else _direction(folder, row, artifacts)
+    vector = None if artifacts is None else _direction(run, row, artifacts)
     if vector is not None and model is not None and len(vector) != model.width:  # of several vectors in a row
         vector = None
     answer = Embedder(services, reading | {"strategy": row["strategy"]}, reference).explain(text, vector)
@@ -154,10 +154,10 @@ def tokens_of(
     return [Part("tokens", f"Tokens of {text_id}", explained_blocks(text, answer["texts"][0]), note=note)]
 
 
-def _direction(folder: Run, row: Row, artifacts: Artifacts) -> list[float] | None:
+def _direction(run: Run, row: Row, artifacts: Artifacts) -> list[float] | None:
     """Return the steering direction of a cell; None where the store does not have it."""
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
-    for direction in folder.rows("directions", **at):
+    for direction in run.rows("directions", **at):
         try:
             table = artifacts.read_table(direction["key"])
         except PoolbenchError:
@@ -171,7 +171,7 @@ def _direction(folder: Run, row: Row, artifacts: Artifacts) -> list[float] | Non
 _ROOM = 900_000
 
 
-def opened_by(folder: Run, page: Page) -> dict[str, list[Part]]:
+def opened_by(run: Run, page: Page) -> dict[str, list[Part]]:
     """Return what the board of a run's page opens, by path, as far as a file has room for it.
 
     Where the run keeps texts, it is also what that opens in turn.
@@ -182,12 +182,12 @@ def opened_by(folder: Run, page: Page) -> dict[str, list[Part]]:
         kind, _, name = path.partition("/")
         if kind == TOKENS:  # which only a cluster knows
             continue
-        parts = entrant_of(folder, unquote(name)) if kind == "entrants" else evidence_of(folder, name)
+        parts = entrant_of(run, unquote(name)) if kind == "entrants" else evidence_of(run, name)
         room -= len(parts_html(parts))
         if room < 0:
             break
         opened[path] = parts
-        if EVIDENCE in folder.tables:
+        if EVIDENCE in run.tables:
             paths += [further for part in parts for further in paths_in(part.blocks) if further not in paths]
     return opened
 
@@ -232,13 +232,13 @@ def _figure(row: Row, board: BoardSpec) -> Part:
     return Part("figure", ", ".join([*names, *layer]), [Facts(pairs)])
 
 
-def _tests(folder: Run, row: Row, board: BoardSpec) -> Iterator[Part]:
+def _tests(run: Run, row: Row, board: BoardSpec) -> Iterator[Part]:
     """Yield the paired tests of the entrant of a figure on its metric, where entrants were ranked by that."""
     metric = next((name for name in board.ranked if name == row["metric"] or is_rank(row, name)), None)
     entrant = row[board.entrant]
     if not board.competing or metric is None or entrant is None or row["protocol"] != "corrected":
         return
-    pairs = folder.rows("pairwise", metric=metric, board="all")
+    pairs = run.rows("pairwise", metric=metric, board="all")
     tests = [_from(entrant, pair) for pair in pairs if entrant in (pair["strategy"], pair["other"])]
     if not tests:
         return
@@ -280,16 +280,16 @@ def _verdict(test: Row) -> str:
     return "beats it" if test["effect"] > 0 else "is beaten by it"
 
 
-def entrant_of(folder: Run, name: str) -> list[Part]:
+def entrant_of(run: Run, name: str) -> list[Part]:
     """Return all figures of an entrant on the metrics of the board, each of which opens its cell.
 
     Raises:
         UnknownNameError: The run has no such entrant.
     """
-    board = folder.suite.board
-    rows = folder.rows("results", **{board.entrant: name})
+    board = run.suite.board
+    rows = run.rows("results", **{board.entrant: name})
     if not rows:
-        entrants = folder.tables["results"][board.entrant].unique().to_pylist()
+        entrants = run.tables["results"][board.entrant].unique().to_pylist()
         raise UnknownNameError("entrant", name, sorted(filter(None, entrants)))
     figures: dict[tuple[str, int | None], dict[str, Row]] = {}
     for row in rows:

@@ -80,7 +80,7 @@ class Job:
         committed = committed_keys(self.session.artifacts)
         return remaining(self.plan, committed), committed
 
-    def run(self, folder: Run, display: Display, max_failures: int | None = None) -> Outcome:
+    def run(self, run: Run, display: Display, max_failures: int | None = None) -> Outcome:
         """Run to the report. Damaged artifacts are repaired; if one made the plan outdated, the run is planned again.
 
         Raises:
@@ -88,14 +88,14 @@ class Job:
         """
         start_tracing("driver")
         with (
-            identified(run_id=folder.id),
-            Feed(self.trackers, self.plan, folder, display.note) as feed,
-            RunWriter(self.session.artifacts.store, folder, display.note, follow_state=feed.take_state) as writer,
+            identified(run_id=run.id),
+            Feed(self.trackers, self.plan, run, display.note) as feed,
+            RunWriter(self.session.artifacts.store, run, display.note, follow_state=feed.take_state) as writer,
         ):
             job = self
             try:
                 while True:
-                    attempt = _Attempt(job, folder, writer, display, max_failures)
+                    attempt = _Attempt(job, run, writer, display, max_failures)
                     try:
                         tables = attempt.tables()
                         break
@@ -112,10 +112,10 @@ class Job:
 class _Attempt:
     """One plan of a run on its way to tables."""
 
-    def __init__(self, job: Job, folder: Run, writer: RunWriter, display: Display, max_failures: int | None) -> None:
+    def __init__(self, job: Job, run: Run, writer: RunWriter, display: Display, max_failures: int | None) -> None:
         plan, session, self.note = ordered(job.plan), job.session, display.note
-        self.plan, self.artifacts, self.folder, self.writer = plan, session.artifacts, folder, writer
-        write_model(folder, plan.facts.model)
+        self.plan, self.artifacts, self.folder, self.writer = plan, session.artifacts, run, writer
+        write_model(run, plan.facts.model)
         writer.write_plan(plan.config, plan.keys)
         writer.write_state(RunState.RUNNING, tasks=len(plan.tasks))
         first_figures = FirstFigures(session.artifacts, SUITES.get(plan.config.suite).board.ranked)
@@ -131,7 +131,7 @@ class _Attempt:
             recording,
             max_failures=max_failures,
             cancelled=writer.cancelled,
-            run_id=folder.id,
+            run_id=run.id,
         )
 
     def tables(self) -> dict[str, pa.Table] | None:
@@ -155,30 +155,30 @@ class _Attempt:
 
     def outcome(self, tables: Mapping[str, pa.Table] | None) -> Outcome:
         """Write the run's folder and record, and return what it came to."""
-        folder, config, failures = self.folder, self.plan.config, tuple(self.loop.failures.values())
+        run, config, failures = self.folder, self.plan.config, tuple(self.loop.failures.values())
         if tables is None:
             self.writer.write_state(RunState.CANCELLED, **_counts(self.loop))
-            return Outcome(folder, RunState.CANCELLED, failures)
+            return Outcome(run, RunState.CANCELLED, failures)
         info = SUITES.get(config.suite)
         suite = info.load()
         empty = why_empty(tables["results"], info.board.ranked)
         conclusion = suite.conclude(tables, config) if isinstance(suite, Concludes) else Conclusion()
         for name, content in conclusion.files.items():
-            folder.file(name).write_text(json.dumps(content, indent=1), "utf-8")
+            run.file(name).write_text(json.dumps(content, indent=1), "utf-8")
         for name, table in tables.items():
-            write_table(folder, name, table)
-        write_failures(folder, list(failures))
-        for note in keep_texts(self.plan, self.artifacts, tables, folder):
+            write_table(run, name, table)
+        write_failures(run, list(failures))
+        for note in keep_texts(self.plan, self.artifacts, tables, run):
             self.note(note)
         digest = results_digest(tables["results"])
-        page = page_of(folder)
-        report = write_page(folder, page)
-        write_manifest(folder, config_hash=config.config_hash(), results_digest=digest)
+        page = page_of(run)
+        report = write_page(run, page)
+        write_manifest(run, config_hash=config.config_hash(), results_digest=digest)
         self.writer.write_files()
         # Last: who reads that a run has ended finds all of it.
         state = RunState.FAILURES if failures or empty or conclusion.wrong else RunState.DONE
         self.writer.write_state(state, **_counts(self.loop), results_digest=digest)
-        return Outcome(folder, state, failures, tables, empty, conclusion, ending_of(page), report, digest)
+        return Outcome(run, state, failures, tables, empty, conclusion, ending_of(page), report, digest)
 
 
 def _counts(loop: RunLoop) -> dict[str, int]:

@@ -16,68 +16,68 @@ from poolbench_driver.pages.text import json_of, markdown_of, page_from
 from poolbench_driver.records import Run
 
 
-def write_report(folder: Run) -> Path:
+def write_report(run: Run) -> Path:
     """Write the page of a run; return its path. Raise NotFoundError if the run has no results yet."""
-    return write_page(folder, page_of(folder))
+    return write_page(run, page_of(run))
 
 
-def read_page(folder: Run) -> Page:
+def read_page(run: Run) -> Page:
     """Return the page of a run from its file; make it again if the file is absent, damaged or older than a table."""
-    view = folder.file("report") / "view.json"
+    view = run.file("report") / "view.json"
     try:
         written_ns = view.stat().st_mtime_ns
-        if all(table.stat().st_mtime_ns <= written_ns for table in folder.path.glob("*.parquet")):
+        if all(table.stat().st_mtime_ns <= written_ns for table in run.path.glob("*.parquet")):
             return page_from(view.read_bytes())
     except (OSError, ValueError):
         pass
-    return page_of(folder)
+    return page_of(run)
 
 
-def page_of(folder: Run) -> Page:
+def page_of(run: Run) -> Page:
     """Return what the suite of a run says about it, or else the board of its entrants.
 
     The frame adds whether the data would find a difference of the first two of the board, and its own parts.
     """
-    suite = folder.suite
-    page = suite.load().report(folder.tables, folder.config)
+    suite = run.suite
+    page = suite.load().report(run.tables, run.config)
     if page is None:
-        rows = folder.tables["results"].to_pylist()
+        rows = run.tables["results"].to_pylist()
         page = plain_page(suite.id, f"{rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)
-    pairs = neighbours(suite, [folder], items=False)
+    pairs = neighbours(suite, [run], items=False)
     answer = replace(page.answer, sentences=[*page.answer.sentences, *map(sentence, pairs[:1])])
-    provenance = Part("made", "How it was made", [_facts_of(folder)], "Provenance")
-    return replace(page, answer=answer).with_parts(_nulls(folder), provenance)
+    provenance = Part("made", "How it was made", [_facts_of(run)], "Provenance")
+    return replace(page, answer=answer).with_parts(_nulls(run), provenance)
 
 
-def write_page(folder: Run, page: Page) -> Path:
+def write_page(run: Run, page: Page) -> Path:
     """Write `report/index.html` and `report/view.json` of a run; return the path of the former."""
-    target = folder.file("report") / "index.html"
+    target = run.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
-    opened = opened_by(folder, page)
+    opened = opened_by(run, page)
 
     def linked(cell: Cell) -> Cell:
         return cell if cell.opens in opened else replace(cell, opens="")
 
     fragments = {path: [part.with_cells(linked) for part in parts] for path, parts in opened.items()}
-    config_yaml = folder.file("config.resolved.yaml").read_text("utf-8")
+    config_yaml = run.file("config.resolved.yaml").read_text("utf-8")
     html = html_of(page.with_cells(linked), config_yaml, Surroundings(fragments=fragments))
     write_at_once(target.with_name("view.json"), json_of(page))
     write_at_once(target, html)
     return target
 
 
-def leaderboard_markdown(folder: Run) -> str:
+def leaderboard_markdown(run: Run) -> str:
     """Return the page of a run as Markdown."""
-    return markdown_of(read_page(folder))
+    return markdown_of(read_page(run))
 
 
-def _facts_of(folder: Run) -> Facts:
+def _facts_of(run: Run) -> Facts:
     """Return where the figures of a run come from."""
-    results = folder.tables["results"]
+    results = run.tables["results"]
     first = results.slice(0, 1).to_pylist()[0]
     return Facts(
         [
-            ("run", folder.id),
+            ("run", run.id),
             ("model", f"{first['model']} at {first['model_revision']}"),
             ("dataset", f"{first['dataset']} at {first['dataset_revision']}"),
             ("protocol and budget", f"{first['protocol']}, {first['budget']}"),
@@ -89,9 +89,9 @@ def _facts_of(folder: Run) -> Facts:
     )
 
 
-def _nulls(folder: Run) -> Part:
+def _nulls(run: Run) -> Part:
     """Return why figures are missing, and which tasks failed."""
-    results, failures = folder.tables["results"], folder.tables["failures"].to_pylist()
+    results, failures = run.tables["results"], run.tables["failures"].to_pylist()
     status, reason, kind = (Column(head, is_text=True) for head in ("status", "reason, for example", "kind"))
     counts: Counter[tuple[str, str]] = Counter()
     reasons: dict[tuple[str, str], str] = {}

@@ -28,8 +28,8 @@ def features(
     from poolbench_driver.records import find_run
     from poolbench_driver.records.features import FEATURES, features_of
 
-    folder = find_run(output, name)
-    rows = features_of(folder.tables[FEATURES], sae, feature=feature, subject=subject, limit=top or None)
+    run = find_run(output, name)
+    rows = features_of(run.tables[FEATURES], sae, feature=feature, subject=subject, limit=top or None)
     if as_json:
         print_data(rows)
         return

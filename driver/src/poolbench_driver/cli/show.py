@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -48,7 +47,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Find out what a name stands for and show it: a run, a cell of its results, a passage or text, or a task."""
-    from poolbench_driver.records import Runs, find_run
+    from poolbench_driver.records import Run, Runs, find_run
 
     local = {folder.id: folder for folder in Runs(output).all()}
     if name == "latest" or name in local or (Path(name) / "config.resolved.yaml").is_file():
@@ -60,7 +59,7 @@ def show(
     if re.fullmatch(_TASK, name):
         places += [(_planned, folder) for folder in folders[:_PLANNED]]
     for find, folder in places:
-        if (thing := find(folder, name)) is not None:
+        if (thing := find(Run(folder.path, folder.id), name)) is not None:  # so that its tables are not kept
             _print(thing, as_json=as_json)
             return
     with suppress(NotFoundError):
@@ -95,13 +94,15 @@ def _print(thing: _Thing, *, as_json: bool) -> None:
 
 
 def _run(folder: Run) -> _Thing:
+    from poolbench_driver.pages.text import page_from
+
     config, state, view = folder.config, folder.read_state(), folder.file("report") / "view.json"
-    answer = json.loads(view.read_text("utf-8"))["answer"] if view.is_file() else None
+    answer = page_from(view.read_bytes()).answer if view.is_file() else None
     facts = {"run": folder.id, **{name: getattr(config, name) for name in ("suite", "model", "protocol", "seed")}}
     facts |= {"budget": config.budget.name, "concepts": list(config.concept_ids), "folder": str(folder.path)}
     facts |= {name: state.get(name) for name in ("state", "tasks", "tasks_done", "failures", "updated_at", "host")}
     facts |= {"results_digest": state.get("results_digest"), "report": str(view.with_name("index.html"))}
-    words = [] if answer is None else ["".join(span["text"] for span in answer["headline"]), *answer["sentences"]]
+    words = [] if answer is None else [answer.text, *answer.sentences]
     return _Thing("run", facts | {"answer": words})
 
 

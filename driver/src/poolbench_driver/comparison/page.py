@@ -13,10 +13,10 @@ from poolbench_driver.records import Run
 _NUMBERS = ("first", "second", "difference", "change", "p", "p (Holm)", "cells", "concepts", "value", "num_strategies")
 
 
-def changes_page(folders: Sequence[Run], changes: RunChanges, *, everything: bool = True) -> Page:
+def changes_page(runs: Sequence[Run], changes: RunChanges, *, everything: bool = True) -> Page:
     """Return the changes from the first of two runs to the second, as `as_tables`, with the texts that both kept."""
     tables = as_tables(changes, everything=everything)
-    sentence = as_sentence(changes, *(folder.id for folder in folders))
+    sentence = as_sentence(changes, *(run.id for run in runs))
     parts = [
         Part(f"part{place}", title.capitalize(), [_table(columns, rows)])
         for place, (title, columns, rows) in enumerate(tables)
@@ -27,8 +27,8 @@ def changes_page(folders: Sequence[Run], changes: RunChanges, *, everything: boo
     board = parts[0].blocks[0] if parts else Table.of([], [])
     assert isinstance(board, Table)
     answer = Answer([Span(f"{headline}.")], [f"{sentence[:1].upper()}{sentence[1:]}.", *notes])
-    subject = " and ".join(folder.id for folder in folders)
-    return Page("Compare", subject, answer, board, parts=[*parts[1:], _changed_texts(folders)])
+    subject = " and ".join(run.id for run in runs)
+    return Page("Compare", subject, answer, board, parts=[*parts[1:], _changed_texts(runs)])
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
@@ -54,13 +54,13 @@ def _cell(row: Row, name: str) -> Cell:
 _MOST_TEXTS = 20
 
 
-def _changed_texts(folders: Sequence[Run]) -> Part:
+def _changed_texts(runs: Sequence[Run]) -> Part:
     """Return the texts of the same opening, entrant and seed that two runs kept and that differ."""
-    first, second = ({_identity(row): row for row in folder.rows(EVIDENCE)} for folder in folders)
+    first, second = ({_identity(row): row for row in run.rows(EVIDENCE)} for run in runs)
     common = [key for key in first if key in second]
     changed = [key for key in common if _texts_of(first[key]) != _texts_of(second[key])]
     blocks = [
-        SideBySide([_side(folder, rows[key]) for folder, rows in zip(folders, (first, second), strict=True)])
+        SideBySide([_side(run, rows[key]) for run, rows in zip(runs, (first, second), strict=True)])
         for key in changed[:_MOST_TEXTS]
     ]
     note = f"{len(changed)} of {len(common)} texts that both runs kept differ."
@@ -69,8 +69,8 @@ def _changed_texts(folders: Sequence[Run]) -> Part:
     return Part("texts", "Texts that changed", blocks, note=note)
 
 
-def _side(folder: Run, row: Row) -> tuple[str, Passage]:
-    return f"{folder.id}: {', '.join(filter(None, _identity(row)))}", passage("\n".join(_texts_of(row)))
+def _side(run: Run, row: Row) -> tuple[str, Passage]:
+    return f"{run.id}: {', '.join(filter(None, _identity(row)))}", passage("\n".join(_texts_of(row)))
 
 
 def _identity(row: Row) -> tuple[str, str, str]:

@@ -11,16 +11,16 @@ from poolbench.errors import ConfigError, InputError, UnknownNameError
 from poolbench_driver.records import Run
 
 
-def read_results(folder: Run) -> list[dict[str, Any]]:
+def read_results(run: Run) -> list[dict[str, Any]]:
     """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows.
 
     Whatever the columns of its suite are, `strategy` names what is compared, and `concept` what it is averaged over.
     Rows that the suite keeps apart have `is_apart`, because `concept` no longer says so; they keep their concept.
     """
-    rows = folder.tables["results"].to_pylist()
+    rows = run.tables["results"].to_pylist()
     if not rows:
-        raise InputError(f"{folder.id}/results.parquet has no rows: nothing was measured")
-    board = folder.suite.board
+        raise InputError(f"{run.id}/results.parquet has no rows: nothing was measured")
+    board = run.suite.board
     return [
         {
             **row,

@@ -67,7 +67,7 @@ class Console:
             "/": lambda request: runs_page(self.runs),
             "/board": lambda request: board.page(request.query_params),
             "/compare": lambda request: comparison_page(self.runs, request.query_params),
-            "/runs/{run}/": lambda request: _run_page(self._folder(request)),
+            "/runs/{run}/": lambda request: _run_page(self._run(request)),
             "/runs/{run}/cells/{cell}": self._cell_page,
             "/runs/{run}/entrants/{entrant:path}": self._entrant_page,
             f"/runs/{{run}}/{TOKENS}/{{cell}}/{{text:path}}": self._tokens_page,
@@ -98,28 +98,28 @@ class Console:
         for verb, act in (("retry", live.retry), ("drop", live.drop)):
             yield Route(f"/api/dead-letters/{{letter}}/{verb}", partial(_facts, act), methods=["POST"])
 
-    def _folder(self, request: Request) -> Run:
+    def _run(self, request: Request) -> Run:
         return self.runs.fetch(self.runs.find(request.path_params["run"]), renew=True)
 
     def _cell_page(self, request: Request) -> Page:
-        folder = self._folder(request)
+        run = self._run(request)
         cell_id = request.path_params["cell"]
         if self.services is not None:
-            return _parts_page(folder, evidence_of(folder, cell_id, partial(_read_store, folder.path)))
-        page = _parts_page(folder, evidence_of(folder, cell_id))
+            return _parts_page(run, evidence_of(run, cell_id, partial(_read_store, run.path)))
+        page = _parts_page(run, evidence_of(run, cell_id))
         return page.with_cells(lambda cell: replace(cell, opens="") if cell.opens.startswith(TOKENS) else cell)
 
     def _tokens_page(self, request: Request) -> Page:
-        folder, (cell_id, text_id) = self._folder(request), (request.path_params[name] for name in ("cell", "text"))
+        run, (cell_id, text_id) = self._run(request), (request.path_params[name] for name in ("cell", "text"))
         if self.services is None:
             raise NotFoundError("the tokens of a text are explained by a cluster; open its console")
         artifacts = None if self.runs.records is None else Artifacts(self.runs.records.store)
-        read_store = partial(_read_store, folder.path)
-        return _parts_page(folder, tokens_of(folder, cell_id, text_id, self.services, read_store, artifacts))
+        read_store = partial(_read_store, run.path)
+        return _parts_page(run, tokens_of(run, cell_id, text_id, self.services, read_store, artifacts))
 
     def _entrant_page(self, request: Request) -> Page:
-        folder = self._folder(request)
-        return _parts_page(folder, entrant_of(folder, request.path_params["entrant"]))
+        run = self._run(request)
+        return _parts_page(run, entrant_of(run, request.path_params["entrant"]))
 
     async def _answer(self, view: View, request: Request, scripts: Sequence[str] = ()) -> Response:
         page = await run_in_threadpool(view, request)
@@ -161,8 +161,8 @@ class Console:
         return HTMLResponse(html_of(page, around=self._around(request)), status)
 
 
-def _run_page(folder: Run) -> Page:
-    return _page_at(folder.path, folder.id, folder.file("results.parquet").stat().st_mtime_ns)
+def _run_page(run: Run) -> Page:
+    return _page_at(run.path, run.id, run.file("results.parquet").stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
@@ -171,10 +171,10 @@ def _page_at(path: Path, run_id: str, changed_ns: int) -> Page:
     return read_page(Run(path, run_id))
 
 
-def _parts_page(folder: Run, parts: Sequence[Part]) -> Page:
+def _parts_page(run: Run, parts: Sequence[Part]) -> Page:
     """Return what stands behind a figure or an entrant of a run, as a page of its own."""
     answer = Answer([Span(parts[0].heading)], [parts[0].note] if parts[0].note else [])
-    return Page("PoolBench", folder.id, answer, Table.of([], []), parts=parts)
+    return Page("PoolBench", run.id, answer, Table.of([], []), parts=parts)
 
 
 def _read_store(path: Path, group: TextGroup, ids: Collection[str]) -> list[Row]:
@@ -191,8 +191,8 @@ def _store_reader(path: Path) -> ReadStore:
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
 
-    folder, session = Run(path), open_session()
-    return store_reader(prepare(folder.config, session, folder.model).plan, session.artifacts)
+    run, session = Run(path), open_session()
+    return store_reader(prepare(run.config, session, run.model).plan, session.artifacts)
 
 
 def _described(error: Exception) -> tuple[int, str, str]:

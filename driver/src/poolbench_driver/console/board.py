@@ -126,18 +126,18 @@ class BoardView:
         """Return the figures of all runs, and those that cannot be read; only what changed is read again."""
         with self._lock:
             finished, unread = self._runs.finished()
-            folders = {(folder.id, folder.file("results.parquet").stat().st_mtime_ns): folder for folder in finished}
-            if folders.keys() != self._tables.keys():
-                new = [key for key in folders if key not in self._tables]
+            runs = {(run.id, run.file("results.parquet").stat().st_mtime_ns): run for run in finished}
+            if runs.keys() != self._tables.keys():
+                new = [key for key in runs if key not in self._tables]
                 with ThreadPoolExecutor() as pool:  # Arrow reads outside Python's lock
-                    read = dict(zip(new, pool.map(_shown, (folders[key] for key in new)), strict=True))
-                self._tables = {key: read.get(key) or self._tables[key] for key in folders}
+                    read = dict(zip(new, pool.map(_shown, (runs[key] for key in new)), strict=True))
+                self._tables = {key: read.get(key) or self._tables[key] for key in runs}
                 self._quantities = _quantities([table for table in self._tables.values() if not isinstance(table, str)])
             unread |= {run: reason for (run, _), reason in self._tables.items() if isinstance(reason, str)}
             return self._quantities, [Line.of(*run_and_reason) for run_and_reason in unread.items()]
 
 
-def _shown(folder: Run) -> pa.Table | str:
+def _shown(run: Run) -> pa.Table | str:
     """Return the figures of a run that its board shows, with what is compared and over what it is averaged.
 
     Of a run that is damaged, of another version or of a suite that is not installed here, return what is wrong.
@@ -146,11 +146,11 @@ def _shown(folder: Run) -> pa.Table | str:
     import pyarrow.compute as pc
 
     try:
-        (suite,) = folder.read_table("results", columns=["suite"])["suite"].unique().to_pylist() or ("",)
+        (suite,) = run.read_table("results", columns=["suite"])["suite"].unique().to_pylist() or ("",)
         board = SUITES.get(suite).board if suite else None
         names = {*QUANTITY, "model", "layer", *_FIGURE, "strategy", "concept"}
         names |= {board.entrant, board.block, *filter(None, [board.apart])} if board else set()
-        table = folder.read_table("results", columns=sorted(names))
+        table = run.read_table("results", columns=sorted(names))
     except PoolbenchError as error:
         return str(error)
     if board is not None:
@@ -158,7 +158,7 @@ def _shown(folder: Run) -> pa.Table | str:
         if board.apart is not None:
             table = table.filter(pc.is_null(table[board.apart]))
     columns = {name: table[name] for name in (*QUANTITY, "model", "layer", *_FIGURE)}
-    columns["run"] = pa.array([folder.id]).take(pa.array(np.zeros(table.num_rows, np.int64)))
+    columns["run"] = pa.array([run.id]).take(pa.array(np.zeros(table.num_rows, np.int64)))
     columns |= {
         "entrant": table[board.entrant if board else "strategy"],
         "block": table[board.block if board else "concept"],

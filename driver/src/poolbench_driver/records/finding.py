@@ -205,7 +205,7 @@ def without_copies(runs: Iterable[Run]) -> list[Run]:
         of_settings = runs_by_settings.setdefault(run.file(CONFIG_FILE).read_bytes(), [])
         if not any(_is_copy(run, other) for other in of_settings):
             of_settings.append(run)
-    return [run for run in runs if any(run is one for kept in runs_by_settings.values() for one in kept)]
+    return [run for run in runs if any(run is one for of_settings in runs_by_settings.values() for one in of_settings)]
 
 
 def _with_record(run: Run | None, path: Path, state: dict[str, Any]) -> Run:

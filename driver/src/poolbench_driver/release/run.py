@@ -36,15 +36,13 @@ from poolbench_driver.dataset_folder import (
 from poolbench_driver.records import Run, is_published, manifest_files
 
 
-def release_facts(
-    kind: str, folder: Run, model: str, revision: str | None, licence: str, command: str
-) -> dict[str, Any]:
+def release_facts(kind: str, run: Run, model: str, revision: str | None, licence: str, command: str) -> dict[str, Any]:
     """Return the fields of the manifest that say what a release is and where it comes from."""
     return {
         "kind": kind,
         "version": 1,
-        "run_id": folder.id,
-        "config_hash": folder.config.config_hash(),
+        "run_id": run.id,
+        "config_hash": run.config.config_hash(),
         "code_version": __version__,
         "model": model,
         "model_revision": revision,
@@ -83,7 +81,7 @@ _TEXTS = {
 
 
 def export_run(
-    folder: Run,
+    run: Run,
     artifacts: Artifacts,
     keys: Iterable[str],
     output: Path,
@@ -105,41 +103,41 @@ def export_run(
         NotFoundError: The run has not ended.
         IntegrityError: A file of the run is not the one that its manifest names.
     """
-    files = _files(folder, with_texts)
-    results = folder.tables["results"].slice(0, 1).to_pylist()
-    model: dict[str, Any] = results[0] if results else {"model": folder.config.model, "model_revision": None}
+    files = _files(run, with_texts)
+    results = run.tables["results"].slice(0, 1).to_pylist()
+    model: dict[str, Any] = results[0] if results else {"model": run.config.model, "model_revision": None}
     output = output.resolve()
-    require_same(output, {"kind": KIND, "run_id": folder.id})
+    require_same(output, {"kind": KIND, "run_id": run.id})
     with replacing(output) as partial:
         for name in files:
-            target = partial / folder.id / name
+            target = partial / run.id / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder.file(name), target)
+            shutil.copyfile(run.file(name), target)
         environment = {"run": _made_by(artifacts, keys, on_part), "exported_on": _installed()}
         (partial / ENVIRONMENT).write_text(json.dumps(environment, indent=1) + "\n", "utf-8")
-        (partial / CROISSANT).write_text(_croissant(partial, folder, files, licence), "utf-8")
-        card = _card(folder, files, model, licence, command, with_texts)
-        facts = release_facts(KIND, folder, model["model"], model["model_revision"], licence, command)
+        (partial / CROISSANT).write_text(_croissant(partial, run, files, licence), "utf-8")
+        card = _card(run, files, model, licence, command, with_texts)
+        facts = release_facts(KIND, run, model["model"], model["model_revision"], licence, command)
         return write_release(partial, card, {**facts, "missing": []}, {})
 
 
-def _files(folder: Run, with_texts: bool) -> list[str]:
+def _files(run: Run, with_texts: bool) -> list[str]:
     """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
     try:
-        listed = manifest_files(folder.file(_MANIFEST).read_bytes(), folder.file(_MANIFEST))
+        listed = manifest_files(run.file(_MANIFEST).read_bytes(), run.file(_MANIFEST))
     except FileNotFoundError:
-        raise NotFoundError(f"run {folder.id} has not ended; `poolbench-driver run` finishes it") from None
+        raise NotFoundError(f"run {run.id} has not ended; `poolbench-driver run` finishes it") from None
     # The licence of texts that a run kept for its readers is not known here.
-    left_out = {EVIDENCE, *(() if with_texts else folder.suite.text_tables)}
+    left_out = {EVIDENCE, *(() if with_texts else run.suite.text_tables)}
     # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
     names = [name for name in listed if is_published(name) and name.removesuffix(".parquet") not in left_out]
     for name in names:
-        if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]:
+        if not run.file(name).is_file() or sha256_of(run.file(name)) != listed[name]:
             remedy = "the same `poolbench-driver run` command writes it again, from the object store"
-            raise IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
+            raise IntegrityError(f"{run.file(name)} is not as its manifest says; {remedy}")
     page = _PAGE if with_texts else ()
-    if not all(folder.file(name).is_file() for name in page):
-        raise NotFoundError(f"run {folder.id} has no report here; `poolbench-driver report {folder.id}` writes it")
+    if not all(run.file(name).is_file() for name in page):
+        raise NotFoundError(f"run {run.id} has no report here; `poolbench-driver report {run.id}` writes it")
     return [*names, *page, _MANIFEST]
 
 
@@ -147,16 +145,16 @@ def _files(folder: Run, with_texts: bool) -> list[str]:
 _TYPES = {"string": "sc:Text", "double": "sc:Float", "bool": "sc:Boolean", "int": "sc:Integer"}
 
 
-def _croissant(partial: Path, folder: Run, files: Iterable[str], licence: str) -> str:
+def _croissant(partial: Path, run: Run, files: Iterable[str], licence: str) -> str:
     """Return the metadata of the tables of a run that have rows."""
     described = dict[str, tuple[str, RecordFields]]()
-    for name in _tables(partial / folder.id, files):
-        file = partial / folder.id / name
+    for name in _tables(partial / run.id, files):
+        file = partial / run.id / name
         types = {field.name: str(field.type).rstrip("0123456789") for field in pq.read_schema(file)}
         fields = {column: (_TYPES[kind], column) for column, kind in types.items() if kind in _TYPES}
-        described[f"{folder.id}/{name}"] = sha256_of(file), fields
-    about = f"Figures and scores of the run {folder.id} of PoolBench."
-    return croissant(folder.id, about, [licence], f"1.0.0+{folder.config.config_hash()}", described)
+        described[f"{run.id}/{name}"] = sha256_of(file), fields
+    about = f"Figures and scores of the run {run.id} of PoolBench."
+    return croissant(run.id, about, [licence], f"1.0.0+{run.config.config_hash()}", described)
 
 
 def _tables(folder: Path, files: Iterable[str]) -> list[str]:
@@ -196,12 +194,10 @@ def _installed() -> dict[str, Any]:
     }
 
 
-def _card(
-    folder: Run, files: Sequence[str], model: dict[str, Any], licence: str, command: str, with_texts: bool
-) -> str:
-    config = folder.config
+def _card(run: Run, files: Sequence[str], model: dict[str, Any], licence: str, command: str, with_texts: bool) -> str:
+    config = run.config
     run_facts = {
-        "run": folder.id,
+        "run": run.id,
         "suite": config.suite,
         **({"concepts": ", ".join(config.concept_ids)} if config.concept_ids else {}),
         "budget": config.budget.name,
@@ -209,18 +205,16 @@ def _card(
     model_line = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"
     reading = [
         *("", "| file | what |", "|---|---|"),
-        *([f"| `{folder.id}/{_PAGE[0]}` | the report, one page |"] if _PAGE[0] in files else []),
-        *(f"| `{folder.id}/{name}` | table |" for name in files if name.endswith(".parquet")),
-        f"| `{folder.id}/config.resolved.yaml` | all settings: `poolbench-driver run` with it makes the run again |",
-        f"| `{folder.id}/{_MANIFEST}` | facts of the run, and size and hash of its files |",
+        *([f"| `{run.id}/{_PAGE[0]}` | the report, one page |"] if _PAGE[0] in files else []),
+        *(f"| `{run.id}/{name}` | table |" for name in files if name.endswith(".parquet")),
+        f"| `{run.id}/config.resolved.yaml` | all settings: `poolbench-driver run` with it makes the run again |",
+        f"| `{run.id}/{_MANIFEST}` | facts of the run, and size and hash of its files |",
         f"| `{ENVIRONMENT}` | versions: of the code by step, and of the packages of the machine that exported |",
         "",
-        f"`poolbench-driver leaderboard {folder.id} --output .` prints its boards.",
+        f"`poolbench-driver leaderboard {run.id} --output .` prints its boards.",
     ]
-    suite = folder.suite
+    suite = run.suite
     lead = _LEAD.format(suite=suite.id, summary=suite.summary, texts=_TEXTS[with_texts and bool(suite.text_tables)])
-    configs = [(name.removesuffix(".parquet"), f"{folder.id}/{name}") for name in _tables(folder.path, files)]
-    header = hub_header(
-        licence, configs, ("poolbench", suite.id, "benchmark"), pretty_name=f"PoolBench run {folder.id}"
-    )
+    configs = [(name.removesuffix(".parquet"), f"{run.id}/{name}") for name in _tables(run.path, files)]
+    header = hub_header(licence, configs, ("poolbench", suite.id, "benchmark"), pretty_name=f"PoolBench run {run.id}")
     return render_card(header, "PoolBench run", lead, origin(model_line, config, command, licence, run_facts), reading)

@@ -32,10 +32,10 @@ _MAX_SHOWN = 300
 class Feed:
     """The trackers of one run, for as long as the `with` block lasts."""
 
-    def __init__(self, kinds: Sequence[TrackerKind], plan: Plan, folder: Run, note: Callable[[str], None]) -> None:
+    def __init__(self, kinds: Sequence[TrackerKind], plan: Plan, run: Run, note: Callable[[str], None]) -> None:
         """Name the run; `note` takes a line for each tracker that fails."""
         self._threads = [_Thread(kind, note) for kind in kinds]
-        self._config, self._folder = plan.config, folder
+        self._config, self._folder = plan.config, run
         self._note, self._sent_s = note, -math.inf
         self._state = RunState.STARTING
         self._report: Path | None = None

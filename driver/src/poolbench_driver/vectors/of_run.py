@@ -36,19 +36,19 @@ _SHOWN = 8
 _PARTS = ("C", "domain", "part", "of", "scp")
 
 
-def directions_of(folder: Run) -> list[Row]:
+def directions_of(run: Run) -> list[Row]:
     """Return the directions of a run, of each concept the best first."""
-    return folder.rows("directions")
+    return run.rows("directions")
 
 
-def recommended_strengths(folder: Run) -> dict[tuple[str, str, int], float]:
+def recommended_strengths(run: Run) -> dict[tuple[str, str, int], float]:
     """Return the strength of the best gain by concept, strategy and layer, in residual norms."""
-    rows = folder.rows("results", metric="d2.best_strength", protocol="corrected")
+    rows = run.rows("results", metric="d2.best_strength", protocol="corrected")
     return {(row["concept"], row["strategy"], row["layer"]): row["value"] for row in rows if row["value"] is not None}
 
 
 def vector_of_run(
-    folder: Run,
+    run: Run,
     artifacts: Artifacts,
     concept: str,
     strategy: str | None = None,
@@ -64,18 +64,18 @@ def vector_of_run(
         RestrictedError: The concept is sensitive, or passages of a sensitive one are in the direction.
         NotFoundError: The run has no such direction, or the object store has not.
     """
-    recall_concepts(folder)
+    recall_concepts(run)
     refuse_sensitive([concept])
-    row = _row_of(folder, concept, strategy, layer, construction)
+    row = _row_of(run, concept, strategy, layer, construction)
     refuse_restricted(f"the direction of {concept}", [row["key"]])
     row = {**row, "construction": construction or row["construction"]}
     vectors = {row["layer"]: unit_vector(_read(artifacts, row))}
-    return Vector(_card(folder, artifacts, row, vectors), vectors)
+    return Vector(_card(run, artifacts, row, vectors), vectors)
 
 
-def _row_of(folder: Run, concept: str, strategy: str | None, layer: int | None, construction: str | None) -> Row:
+def _row_of(run: Run, concept: str, strategy: str | None, layer: int | None, construction: str | None) -> Row:
     """Return the best direction that fits; of equal ones the one that was steered along the construction."""
-    rows = directions_of(folder)
+    rows = directions_of(run)
     of_concept = [row for row in rows if row["concept"] == concept]
     fitting = [
         row for row in of_concept if strategy in (None, row["strategy"]) and layer in (None, row["layer"])
@@ -88,7 +88,7 @@ def _row_of(folder: Run, concept: str, strategy: str | None, layer: int | None, 
         there_are = f"those of {', '.join(dict.fromkeys(row['concept'] for row in rows)) or 'no concept'}"
     by = f" by {strategy}" if strategy else ""
     at = "" if layer is None else f" at layer {layer}"
-    raise NotFoundError(f"run {folder.id} has no direction of {concept}{by}{at}; there are {there_are}")
+    raise NotFoundError(f"run {run.id} has no direction of {concept}{by}{at}; there are {there_are}")
 
 
 def _read(artifacts: Artifacts, row: Row) -> np.ndarray:
@@ -103,11 +103,11 @@ def _read(artifacts: Artifacts, row: Row) -> np.ndarray:
     return np.asarray(vector, np.float32)
 
 
-def _card(folder: Run, artifacts: Artifacts, row: Row, vectors: Mapping[int, np.ndarray]) -> VectorCard:
-    model = folder.model
+def _card(run: Run, artifacts: Artifacts, row: Row, vectors: Mapping[int, np.ndarray]) -> VectorCard:
+    model = run.model
     if model is None:
-        raise NotFoundError(f"run {folder.id} has not started: nothing says how deep its model is")
-    figures = list(_figures(folder, row))
+        raise NotFoundError(f"run {run.id} has not started: nothing says how deep its model is")
+    figures = list(_figures(run, row))
     cell_by_metric = {figure["metric"]: figure["cell_id"] for figure in figures}
     strategy = row["strategy"].partition(":")[0]
     return VectorCard(
@@ -122,11 +122,11 @@ def _card(folder: Run, artifacts: Artifacts, row: Row, vectors: Mapping[int, np.
         strategy=row["strategy"],
         strategy_params=_params(strategy),
         construction=row["construction"],
-        apply=_application(folder, _residual_norms(folder, artifacts, list(vectors))),
-        strength=_strength(folder, row, figures),
+        apply=_application(run, _residual_norms(run, artifacts, list(vectors))),
+        strength=_strength(run, row, figures),
         source=Source(
             tool=made_here(),
-            run=folder.id,
+            run=run.id,
             cell=cell_by_metric.get("d2.best_gain", cell_by_metric.get("d1.auroc")),
             artifact=row["key"],
         ),
@@ -152,10 +152,10 @@ def _params(strategy: str) -> dict[str, Any]:
     return dict(json.loads(json.dumps({name: value for name, value in params.items() if name != "triggers"})))
 
 
-def _figures(folder: Run, row: Row) -> Iterator[Row]:
+def _figures(run: Run, row: Row) -> Iterator[Row]:
     """Yield the figures of D1, D2 and D3 that a run has of a direction, not those of its parts."""
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
-    for figure in folder.rows("results", **at, protocol="corrected"):
+    for figure in run.rows("results", **at, protocol="corrected"):
         is_of_direction = figure["direction"] in (None, row["construction"])
         is_part = not json.loads(figure["params"] or "{}").keys().isdisjoint(_PARTS)
         if figure["metric"].startswith(("d1.", "d2.", "d3.")) and is_of_direction and not is_part:
@@ -170,32 +170,32 @@ def _measure(figure: Row) -> CardMeasure:
     )
 
 
-def _strength(folder: Run, row: Row, figures: list[Row]) -> Strength:
+def _strength(run: Run, row: Row, figures: list[Row]) -> Strength:
     """Return the strength of the best gain, and the range in which texts stayed fluent."""
     best = next((figure for figure in figures if figure["metric"] == "d2.best_strength"), None)
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
-    fluent = max((point["strength"] for point in folder.rows("curves", **at) if point["fluent"]), default=None)
+    fluent = max((point["strength"] for point in run.rows("curves", **at) if point["fluent"]), default=None)
     if best is None:
-        return Strength(reason=f"run {folder.id} did not steer along it")
+        return Strength(reason=f"run {run.id} did not steer along it")
     is_known = best["value"] is not None and fluent is not None
     reason = None if is_known else best["reason"] or "no strength of the run gave fluent texts"
     low = None if fluent is None else 0.0
     return Strength(recommended=best["value"], safe_low=low, safe_high=fluent, reason=reason)
 
 
-def _application(folder: Run, norms: dict[int, float] | None) -> Application:
+def _application(run: Run, norms: dict[int, float] | None) -> Application:
     """Return how the run has steered; a run of another suite has said nothing about it."""
-    config = folder.config
+    config = run.config
     if not isinstance(config, ConceptsConfig):
         return Application(residual_norms=norms)
     unit, positions = config.budget.alpha_unit, config.steering.positions
     return Application(alpha_unit=unit, residual_norms=norms, positions=positions)
 
 
-def _residual_norms(folder: Run, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
+def _residual_norms(run: Run, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
     """Return the calibration norms of layers; None where the run has measured none, or the store lost them."""
     try:
-        keys = sorted(key for key in RunRecords(artifacts.store).keys(folder.id) if key.startswith(_CALIBRATION))
+        keys = sorted(key for key in RunRecords(artifacts.store).keys(run.id) if key.startswith(_CALIBRATION))
         tables: list[pa.Table] = [artifacts.read_table(key) for key in keys]
     except (NotFoundError, IntegrityError):
         return None
