@@ -10,7 +10,7 @@ import pyarrow as pa
 from poolbench.config import ModelRef
 from poolbench.steps.pooler import ANNOTATE
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.estimate import Cluster
+from poolbench_driver.estimate import ClusterSize
 from poolbench_driver.estimate.amounts import ordered
 from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.rates import Rates
@@ -92,7 +92,7 @@ def times_of(plans: Sequence[Plan], rates: Rates | None = None, *, pooler_proces
     """
     tasks, sources = dict[str, float](), Counter[str]()
     for plan in plans:
-        estimates = estimate_tasks(plan, plan.tasks.values(), rates or Rates(), Cluster(gpus=1))
+        estimates = estimate_tasks(plan, plan.tasks.values(), rates or Rates(), ClusterSize(gpus=1))
         for task_id, task in estimates.items():
             assert task.work is not None
             seconds = task.seconds.expected if task.seconds else SECONDS_PER_UNIT[task.kind] * task.work
