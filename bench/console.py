@@ -124,9 +124,9 @@ def file_figures(browser: Any, run: Path) -> dict[str, float]:
     """Return what the page of a run costs as a file: writing, size, first view, and until it answers."""
     with tempfile.TemporaryDirectory() as copies:
         folder = Run(Path(shutil.copytree(run.resolve(), Path(copies) / run.resolve().name)))
-        content = page_of(folder)  # loads the libraries, as the driver of a run has
+        page_of(folder)  # loads the libraries, as the driver of a run has
         started = time.perf_counter()
-        file = write_page(folder, content)
+        file = write_page(folder)
         write_s = time.perf_counter() - started
         opened = []
         for _ in range(5):
