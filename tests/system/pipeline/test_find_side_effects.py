@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from driver.tests.find.test_selection import simulated
+from driver.tests.test_find import simulated
 from driver.tests.loop_bench import Bench, Consumer, Notes, consuming, job_of
 
 from poolbench.concepts import CONCEPTS, Neighbours
