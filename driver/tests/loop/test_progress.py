@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -84,3 +85,15 @@ def test_a_run_without_work_says_nothing_about_time(capsys: pytest.CaptureFixtur
     display.done(TASK, reused=True)
     display.close()
     assert "time:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["plain", "json"])
+def test_a_line_is_written_at_once_so_that_lines_of_threads_stay_whole(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    stream = StringIO()
+    monkeypatch.setattr(stream, "write", written.append)
+    monkeypatch.setattr("sys.stderr", stream)
+    open_display(name).note("first figures")
+    assert len(written) == 1 and written[0].endswith("\n")

@@ -172,7 +172,7 @@ class PlainDisplay(_Counting):
         self.note(f"failed {kind} {task_id}: {reason}")
 
     def note(self, message: str) -> None:
-        print(f"{self.elapsed_s:7.1f}s  {message}", file=sys.stderr, flush=True)
+        _write_line(f"{self.elapsed_s:7.1f}s  {message}")
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
         super().tick(in_flight)
@@ -203,6 +203,12 @@ def _some_of(parts: list[str], num_chars: int) -> str:
     return line if parts else "waiting"
 
 
+def _write_line(line: str) -> None:
+    """Write a line at once: `print` writes its end alone, and a line of another thread may come between."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 def _said(seconds: float | None) -> str:
     """Return how long it will take, as far as it will and is known."""
     return f"{about(seconds)} left" if seconds else ""
@@ -230,9 +236,7 @@ class JsonDisplay(_Counting):
         self._emit("times", stages={kind: [round(time_s, 2) for time_s in span] for kind, span in self.times().items()})
 
     def _emit(self, event: str, **fields: object) -> None:
-        print(
-            json.dumps({"event": event, "elapsed_s": round(self.elapsed_s, 2), **fields}), file=sys.stderr, flush=True
-        )
+        _write_line(json.dumps({"event": event, "elapsed_s": round(self.elapsed_s, 2), **fields}))
 
 
 def open_display(name: str | None) -> Display:
