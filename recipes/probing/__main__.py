@@ -15,6 +15,7 @@ from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
+from poolbench_driver.pages.text import json_of, page_from
 from poolbench_driver.records import Run
 from poolbench_driver.suites.holmes.report import joined
 
@@ -49,16 +50,8 @@ def main() -> int:
     except PoolbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    shared = [
-        "--preset",
-        "small",
-        "--corpus",
-        "real",
-        "--flash",
-        options.flash,
-        "--flash-eval",
-        str(options.flash_eval),
-    ]
+    real = ["--preset", "small", "--corpus", "real"]
+    shared = [*real, "--flash", options.flash, "--flash-eval", str(options.flash_eval)]
     shared += [] if options.sets is None else ["--sets", options.sets]
     settings = [*shared, "--strategies", options.strategies, "--control", "random_weights"]
 
@@ -68,24 +61,23 @@ def main() -> int:
     runs = [probed(model, *settings) for model in MODELS]
     of_encoder = ",".join(name for name in options.strategies.split(",") if name in OF_ENCODERS.split(","))
     runs.append(probed(str(encoder), *shared, "--strategies", of_encoder))
-    whole = ["--preset", "small", "--corpus", "real", "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
+    whole = [*real, "--sets", options.flash_sets, "--strategies", FLASH_STRATEGIES]
     share = ["--flash", options.flash]
     smaller: tuple[list[str], ...] = ([], share, [*share, "--flash-eval", str(options.flash_eval)])
     compared = [probed("demo", *whole, *options_of_share) for options_of_share in smaller]
     option = f" --flash-eval {options.flash_eval}" if options.flash_eval != FLASH_EVAL else ""
+    # A page is read elsewhere than where the package lies that the encoder comes from.
+    board = json_of(joined(runs)).replace(str(encoder), "minilm")
     report = Report(
         "Entrants of three models",
         f"Of train a share of {options.flash} of the groups is probed, of dev and test at most {options.flash_eval} "
         "instances each.",
-        joined(runs),
+        page_from(board.encode()),
         without=("opened", "sets"),
         most=SHOWN,
     )
     parts = [report, shares(compared)]
     write_page(options.page, "Linguistic probing on real sets", INTRODUCTION, COMMAND + option, parts)
-    for file in (options.page, options.page.with_suffix(".svg")):
-        # A page is read elsewhere than where the package lies that the encoder comes from.
-        file.write_text(file.read_text("utf-8").replace(str(encoder), "minilm"), "utf-8")
     return 0
 
 
