@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from driver.tests.test_find import simulated
 from driver.tests.loop_bench import Bench, Consumer, Notes, consuming, job_of
+from driver.tests.test_find import simulated
 
 from poolbench.concepts import CONCEPTS, Neighbours
 from poolbench.contracts.measures import GatedScorer
