@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.test_find import RULES, grid, lazily_read, simulated
 from driver.tests.vector_cards import vector_of
 
 from poolbench.contracts.measures import GatedScorer
@@ -49,8 +50,6 @@ from poolbench_driver.stages.steering import Texts
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.vectors.card import CardMeasure, Strength
-
-from .test_selection import RULES, grid, lazily_read, simulated
 
 LAYER, BEST = 3, Candidate(3, "A1_mean", "A1_mean", "C1")
 #: Rows of passages: ids, labels and pairs. The first positive by id has its pair at the end.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver.tests.test_find import candidate, simulated
 from driver.tests.vector_cards import vector_of
 
 from poolbench.errors import CellError, CorpusError, InputError
@@ -26,8 +27,6 @@ from poolbench_driver.pages.text import json_of
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Strength, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
-
-from .test_selection import candidate, simulated
 
 RULES = SteeringRules(num_bootstrap=300)
 
