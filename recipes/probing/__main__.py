@@ -34,8 +34,8 @@ SHOWN = 20
 COMMAND = ".venv/bin/python -m recipes.probing"
 INTRODUCTION = (
     "What a pretrained decoder, the demo model and an encoder carry of language, by pooling and layer, on the probing "
-    "sets of real text that ship. Entrants with `random_weights` have the weights of no training: they must come last. "
-    "[The suite](../suites/holmes.md) defines every figure."
+    "sets of real text that ship. Entrants with `random_weights` are the control: their model is not trained. [The "
+    "suite](../suites/holmes.md) defines every figure."
 )
 
 

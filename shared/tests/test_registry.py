@@ -68,7 +68,7 @@ def test_what_is_added_is_found_once_by_its_own_name(fruits: Any) -> None:
     with pytest.raises(ConfigError, match="fruit 'apple' is registered twice; choose another id"):
         made.add(Fruit("apple", weight=2.0))
     assert made.get("apple") is APPLE
-    with pytest.raises(ConfigError, match=r"it is a str; a fruit \(Fruit\)"):
+    with pytest.raises(ConfigError, match=r"it is of class str; a fruit \(Fruit\)"):
         made.add("apple")
     with pytest.raises(UnknownNameError, match="unknown fruit 'aple'; did you mean apple"):
         fruits().get("aple")
@@ -105,9 +105,9 @@ def test_a_plug_in_is_a_thing_a_module_or_a_function(fruits: Any) -> None:
 @pytest.mark.parametrize(
     ("loaded", "message"),
     [
-        (3, "it is a int; a fruit (Fruit), or a module or function that registers one, is needed"),
-        (lambda: "apple", "it is a str"),
-        (None, "it is a NoneType"),
+        (3, "it is of class int; a fruit (Fruit), or a module or function that registers one, is needed"),
+        (lambda: "apple", "it is of class str"),
+        (None, "it is of class NoneType"),
         (Fruit("apple"), "fruit 'apple' is registered twice"),
         (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
     ],

@@ -185,4 +185,5 @@ def test_a_suite_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     package(tmp_path, "earlier", EARLIER, "poolbench.suites", "earlier:SUITE")
     done = listing(tmp_path, "suites")
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "package earlier 0.3 cannot be loaded: it is a Earlier; a suite (SuiteInfo)" in " ".join(done.stderr.split())
+    message = "package earlier 0.3 cannot be loaded: it is of class Earlier; a suite (SuiteInfo)"
+    assert message in " ".join(done.stderr.split())

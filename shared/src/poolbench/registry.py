@@ -74,7 +74,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(item, self._of):
             what = f"a {self.kind} ({self._of.__name__}), or a module or function that registers one,"
-            raise ConfigError(f"it is a {type(item).__name__}; {what} is needed")
+            raise ConfigError(f"it is of class {type(item).__name__}; {what} is needed")
         if item.id in self._items:
             raise ConfigError(f"{self.kind} {item.id!r} is registered twice; choose another id")
         self._items[item.id] = item
