@@ -15,8 +15,8 @@ def test_a_duration_is_said_in_two_digits_or_so(seconds: float, said: str) -> No
 
 
 def test_time_left_is_that_at_the_rate_so_far() -> None:
-    assert left_s(6, 3, 10.0, 40.0) == 60.0  # 10 s each
-    assert left_s(6, 0, None, None) is None and left_s(0, 0, None, None) == 0
+    assert left_s(6, 3, 30.0) == 60.0  # 10 s each
+    assert left_s(6, 0, 0.0) is None and left_s(0, 0, 0.0) == 0
     assert longest_s([60.0, 0.0, 20.0]) == 60.0 and longest_s([60.0, None]) is None and longest_s([]) == 0
 
 

@@ -8,20 +8,17 @@ from threading import Timer, current_thread, main_thread
 _QUIET_S = 2.0
 
 
-def left_s(left: int, worked: int, first_sent_s: float | None, last_ended_s: float | None) -> float | None:
+def left_s(left: int, ended: int, worked_s: float) -> float | None:
     """Return the seconds that the remaining tasks of a stage take at its rate so far; None before it has one.
 
     Args:
         left: Number of tasks that have not ended.
-        worked: Number of those that ended, without those that an earlier run made.
-        first_sent_s: When the first one was sent.
-        last_ended_s: When the last one ended.
+        ended: Number of tasks that ended in this run.
+        worked_s: Seconds in which a task of the stage was in flight, until the last one ended.
     """
     if left <= 0:
         return 0.0
-    if not worked or first_sent_s is None or last_ended_s is None:
-        return None
-    return left * max(last_ended_s - first_sent_s, 1.0) / worked
+    return left * max(worked_s, 1.0) / ended if ended else None
 
 
 def longest_s(stages: Iterable[float | None]) -> float | None:

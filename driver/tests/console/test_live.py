@@ -169,7 +169,7 @@ def test_the_page_renews_itself_and_sends_a_letter_again(cluster: Cluster, opene
 
 
 def test_rates_and_remaining_times_are_those_of_the_counts() -> None:
-    stage = StageProgress(kind="k", label="l", tasks=10, done=5, failed=1, reused=2, first_sent_s=10, last_ended_s=130)
+    stage = StageProgress(kind="k", label="l", tasks=10, done=5, failed=1, reused=2, worked_s=120)
     assert stage.per_min == 2.0 and stage.left_s == 120.0
     idle = StageProgress(kind="k", label="l", tasks=3)
     assert idle.per_min is None and idle.left_s is None

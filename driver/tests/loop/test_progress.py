@@ -87,6 +87,20 @@ def test_a_run_without_work_says_nothing_about_time(capsys: pytest.CaptureFixtur
     assert "time:" not in capsys.readouterr().err
 
 
+def test_the_rate_of_a_stage_leaves_out_time_in_which_its_tasks_wait_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    display: Any = open_display("none")
+    now_s = iter([0.0, 10.0, 10.0, 1010.0, 1030.0])  # at each tick, and at each end of a task
+    monkeypatch.setattr(type(display), "elapsed_s", property(lambda _: next(now_s)))
+    display.start(Counter({"prober.probe": 3}))
+    for in_flight in ({TASK.task_id: TASK}, {}, {TASK.task_id: TASK}):
+        display.tick(in_flight)
+        if in_flight:
+            display.done(TASK)
+    assert display.left_s("prober.probe") == 15.0  # 10 and 20 s for two tasks
+
+
 @pytest.mark.parametrize("name", ["plain", "json"])
 def test_a_line_is_written_at_once_so_that_lines_of_threads_stay_whole(
     name: str, monkeypatch: pytest.MonkeyPatch

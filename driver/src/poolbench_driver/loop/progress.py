@@ -60,6 +60,9 @@ class _Counting:
         self.started_s = time.monotonic()
         self.sent_s: dict[str, float] = {}
         self.ended_s: dict[str, float] = {}
+        self.worked_s: dict[str, float] = {}  # how long tasks were in flight until the last one ended
+        self._in_flight_s = Counter[str]()  # how long tasks were in flight until the last tick
+        self._ticked_s, self._kinds_in_flight = 0.0, set[str]()
 
     def start(self, totals: Counter[str]) -> None:
         self.totals = totals
@@ -70,22 +73,32 @@ class _Counting:
         self.finished[task.kind] += 1
         self.reused[task.kind] += reused
         if not reused:
-            self.ended_s[task.kind] = self.elapsed_s
+            self._ended(task.kind)
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         self.finished[kind] += 1
         self.failures[kind] += 1
-        self.ended_s[kind] = self.elapsed_s
+        self._ended(kind)
 
     def note(self, message: str) -> None:
         """Show nothing; subclasses may."""
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
-        for task in in_flight.values():
-            self.sent_s.setdefault(task.kind, self.elapsed_s)
+        now_s = self.elapsed_s
+        for kind in self._kinds_in_flight:
+            self._in_flight_s[kind] += now_s - self._ticked_s
+        self._ticked_s, self._kinds_in_flight = now_s, {task.kind for task in in_flight.values()}
+        for kind in self._kinds_in_flight:
+            self.sent_s.setdefault(kind, now_s)
 
     def close(self) -> None:
         """Release nothing; subclasses may."""
+
+    def _ended(self, kind: str) -> None:
+        """Note that a task ended. Time in which no task of the kind could be sent does not count as work."""
+        now_s = self.ended_s[kind] = self.elapsed_s
+        since_tick_s = now_s - self._ticked_s if kind in self._kinds_in_flight else 0.0
+        self.worked_s[kind] = self._in_flight_s[kind] + since_tick_s
 
     @property
     def elapsed_s(self) -> float:
@@ -94,8 +107,8 @@ class _Counting:
 
     def left_s(self, kind: str) -> float | None:
         """Return the seconds that the remaining tasks of a kind take; None before one has ended."""
-        left, worked = self.totals[kind] - self.finished[kind], self.finished[kind] - self.reused[kind]
-        return left_s(left, worked, self.sent_s.get(kind), self.ended_s.get(kind))
+        left, ended = self.totals[kind] - self.finished[kind], self.finished[kind] - self.reused[kind]
+        return left_s(left, ended, self.worked_s.get(kind, 0.0))
 
     def times(self) -> dict[str, tuple[float, float]]:
         """Return, by kind of task, when the first task was sent and when the last one ended, in seconds."""
@@ -341,4 +354,5 @@ class Recording(_Counting):
             "done": min(self.finished[kind] - self.failures[kind], total - failed),
             "reused": self.reused[kind],
             "first_sent_s": self.sent_s.get(kind), "last_ended_s": self.ended_s.get(kind),
+            "worked_s": self.worked_s.get(kind),
         }  # fmt: skip

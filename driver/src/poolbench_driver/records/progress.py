@@ -42,22 +42,25 @@ class StageProgress(_Published):
     reused: _Count = 0  # of those done: made by an earlier run
     first_sent_s: _Seconds | None = None
     last_ended_s: _Seconds | None = None
+    worked_s: _Seconds | None = None  # how long tasks of the kind were in flight, until the last one ended
+
+    @property
+    def ended(self) -> int:
+        """Return the number of tasks that ended in this run."""
+        return self.done + self.failed - self.reused
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def per_min(self) -> float | None:
-        """Tasks that ended per minute, from the first one sent to the last one ended; None before the first."""
-        worked = self.done + self.failed - self.reused
-        if not worked or self.first_sent_s is None or self.last_ended_s is None:
-            return None
-        return 60 * worked / max(self.last_ended_s - self.first_sent_s, 1.0)
+        """Tasks that ended per minute in which some were in flight; None before the first one ended."""
+        return None if not self.ended or self.worked_s is None else 60 * self.ended / max(self.worked_s, 1.0)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def left_s(self) -> float | None:
-        """Seconds that the remaining tasks take at this rate; None without one."""
-        ended = self.done + self.failed
-        return left_s(self.tasks - ended, ended - self.reused, self.first_sent_s, self.last_ended_s)
+        """Seconds that the remaining tasks take at this rate; None without a rate."""
+        left = self.tasks - self.done - self.failed
+        return None if left and self.per_min is None else left_s(left, self.ended, self.worked_s or 0.0)
 
 
 class SentTask(_Published):
