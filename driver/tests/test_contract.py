@@ -29,6 +29,8 @@ def test_suite_registry():
         SUITES.get("poolbensh")
     with pytest.raises(ConfigError, match="registered twice"):
         SUITES.add(SUITES.get("poolbench"))
+    names = [info.id for info in SUITES.built_in()]
+    assert names == sorted(names) and "poolbench" in names
 
 
 def test_every_suite_is_loaded_by_its_metadata():

@@ -28,5 +28,6 @@ SUITES.add(
         board=BOARD,
         text_tables=("stories",),
         load=_load,
-    )
+    ),
+    __name__,
 )

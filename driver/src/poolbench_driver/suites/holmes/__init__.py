@@ -28,5 +28,6 @@ SUITES.add(
         board=BOARD,
         text_tables=("examples",),
         load=_load,
-    )
+    ),
+    __name__,
 )

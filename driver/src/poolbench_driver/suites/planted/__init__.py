@@ -28,5 +28,6 @@ SUITES.add(
         config=PlantedConfig,
         board=BOARD,
         load=_load,
-    )
+    ),
+    __name__,
 )

@@ -29,5 +29,6 @@ SUITES.add(
         metrics=METRICS,
         board=BOARD,
         load=_load,
-    )
+    ),
+    __name__,
 )
