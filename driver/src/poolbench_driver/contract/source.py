@@ -149,15 +149,16 @@ def measured(
     """Yield the measures of one cell, or a null `metric` where it failed.
 
     Args:
-        split: Split that the figures are of; None if they are of no single one. A null has that of `identity`.
+        split: Split that the figures are of; None if they are of no single one.
         on_test: Metrics whose figures are of the test split instead.
     """
     table = source.table(key)
     if isinstance(table, Failure):
-        yield {**missing(metric, table), **identity}
-        return
-    timings = source.timings(key)
-    for measure in table.to_pylist():
+        measures, timings = [missing(metric, table)], Row()
+    else:
+        measures, timings = table.to_pylist(), source.timings(key)
+    for measure in measures:
+        # A cell keeps its identity when it fails, and the split is a part of it.
         yield {**timings, **measure, **identity, "split": "test" if measure["metric"] in on_test else split}
 
 
