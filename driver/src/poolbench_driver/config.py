@@ -249,11 +249,11 @@ class SteeringConfig(StrictModel):
         return tuple(dict.fromkeys([self.direction, *self.further]))
 
     def entrant(self, strategy: str, direction: str) -> str:
-        """Return what is compared: a strategy, or along a further direction that with its name."""
+        """Return the name of the entrant: the strategy, and the direction if it is a further one."""
         return strategy if direction == self.direction else f"{strategy}{ALONG}{direction}"
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings of generation that differ from their defaults; keys and rows hold them."""
+        """Return the settings of generation that differ from their defaults. Keys and result rows hold them."""
         settings = self.model_dump(exclude={"direction", "further", "reading"})
         return {name: value for name, value in settings.items() if value != SteeringConfig.model_fields[name].default}
 

@@ -39,7 +39,7 @@ ReadStore = Callable[[TextGroup, Collection[str]], list[Row]]
 
 
 def _evidence(config: RunConfig) -> Evidence:
-    """Return what the suite of a run says of a cell; nothing where it says nothing."""
+    """Return the suite's evidence for a cell, or nothing if the suite has none."""
     suite = SUITES.get(config.suite).load()
     return suite.evidence if isinstance(suite, ShowsEvidence) else Evidence()
 
@@ -74,7 +74,7 @@ def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
 
 
 def evidence_of(run: Run, cell_id: str, read_store: ReadStore | None = None) -> list[Part]:
-    """Return what stands behind a cell of the results of a run.
+    """Return the evidence for a cell of the results of a run, as parts of a page.
 
     Args:
         cell_id: Id of a result row, or of a row by published definitions.
@@ -172,9 +172,9 @@ _ROOM = 900_000
 
 
 def opened_by(run: Run, page: Page) -> dict[str, list[Part]]:
-    """Return what the board of a run's page opens, by path, as far as a file has room for it.
+    """Return the pages that the board of a run opens, by path, as many as a file has room for.
 
-    Where the run keeps texts, it is also what that opens in turn.
+    If the run keeps texts, the pages that these pages open are included.
     """
     opened, room = dict[str, list[Part]](), _ROOM
     paths = list(paths_in([page.board]))
@@ -193,7 +193,7 @@ def opened_by(run: Run, page: Page) -> dict[str, list[Part]]:
 
 
 def paths_in(blocks: Iterable[Block]) -> dict[str, None]:
-    """Return what the cells of some blocks open, each once and in their order."""
+    """Return the paths that the cells of some blocks open, each once and in order."""
     paths: dict[str, None] = {}
 
     def noted(cell: Cell) -> Cell:

@@ -28,7 +28,7 @@ _BY_HAND = 5e-3
 
 @dataclass(frozen=True)
 class Pilot:
-    """One configuration: accuracy by seed, and the correct items by seed where the file has them."""
+    """One configuration: its accuracy by seed, and the correct items by seed if the file has them."""
 
     accuracies: Mapping[str, float]
     correct: Mapping[str, Mapping[str, bool]]

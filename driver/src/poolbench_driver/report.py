@@ -34,7 +34,7 @@ def read_page(run: Run) -> Page:
 
 
 def page_of(run: Run) -> Page:
-    """Return what the suite of a run says about it, or else the board of its entrants.
+    """Return the page of a run as its suite makes it, or a board of its entrants if the suite makes none.
 
     The frame adds whether the data would find a difference of the first two of the board, and its own parts.
     """

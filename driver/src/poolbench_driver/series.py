@@ -155,7 +155,7 @@ class SeriesBoard:
         return "board-" + hashlib.sha256(json.dumps(sorted(run["run"] for run in self.runs)).encode()).hexdigest()[:8]
 
     def shown(self) -> str:
-        """Return what the suite says of several runs, else the ranks on its primary metric."""
+        """Return the suite's page of several runs as Markdown, or the ranks on its primary metric if it makes none."""
         if self.joined is not None:
             return markdown_of(self.joined)
         return self.section(self.spec.primary) or f"nothing was ranked on {self.spec.primary}"

@@ -22,7 +22,7 @@ class FileVectors:
     made_by: dict[str, str]  # what `embed` notes about how they were made, such as `layer`; empty for others
 
     def rows(self) -> list[list[float] | None]:
-        """Return the vectors as JSON has them: null where one is not finite, which services count as missing."""
+        """Return the vectors as JSON rows. A vector that is not finite is null, which services count as missing."""
         finite = np.isfinite(self.matrix).all(axis=1).tolist()
         return [row if usable else None for row, usable in zip(self.matrix.tolist(), finite, strict=True)]
 

@@ -101,7 +101,7 @@ class StoryFile:
         self.written.add(at)
 
     def write_counts(self, writer: EndpointModel) -> None:
-        """Write what became of all answers beside the file."""
+        """Write the number of answers by outcome to a file beside the stories."""
         failed = [
             {"subject": subject, "prompt": name, "answers": kinds} for (subject, name), kinds in self.failed.items()
         ]

@@ -87,7 +87,7 @@ class Embedder:
             yield from self._separated(sound[start : start + size])
 
     def _separated(self, lines: Sequence[TextLine]) -> Iterator[Part]:
-        """Yield the response for some texts; if one of them makes it fail, the responses without that one."""
+        """Yield the response for some texts. If one text makes the request fail, yield the responses for the others."""
         try:
             yield lines, self._ask(lines)
             return

@@ -191,7 +191,7 @@ def _seconds(text: str) -> float:
 
 
 def in_parallel(items: Sequence[Item], work: Callable[[Item], Value], parallel: int) -> Iterator[Value]:
-    """Yield what `work` returns for items, in the order in which it ends; an error of it is raised here.
+    """Yield the results of `work` for the items, in the order in which they end. Errors of `work` are raised here.
 
     A caller that stops early leaves the other items alone. The threads are daemons, because a request in work cannot
     be ended.

@@ -71,7 +71,7 @@ def show_dry_run(
 
 
 def _disk(store: str) -> list[str]:
-    """Return what the disk of the object store has room for, where the store is a folder of this machine."""
+    """Return a line with the free bytes of the object store's disk if the store is a folder of this machine."""
     folder = folder_of_store(store)
     if folder is None or not folder.is_dir():
         return []

@@ -69,7 +69,7 @@ def _find(search: Search, output: Path, runs: Path, display: str | None, *, as_j
 
 
 def _dry_run(search: Search, *, as_json: bool) -> int:
-    """Say what a search costs: of the strategies to steer along, which it will only know later, count is enough."""
+    """Print the cost of a search. Only the number of strategies to steer along is known before the search."""
     from poolbench_driver.cli.dry_run import cluster_of, show_dry_run
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.series import prepare_dry

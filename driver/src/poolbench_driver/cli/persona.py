@@ -72,7 +72,7 @@ def train(
 
 
 def _train(sentences: list[tuple[str, str]], ref: ModelRef, training: Training, folders: dict[int, Path]) -> None:
-    """Train up to the last epoch of `folders` and write the adapter of each of them."""
+    """Train up to the last epoch of `folders`, and write one adapter for each epoch."""
     import torch
 
     from poolbench_driver.suites.humanoid.training import load_base, new_adapter, save_adapter, train_adapter

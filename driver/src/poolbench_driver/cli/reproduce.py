@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def num_steered_texts(config: ConceptsConfig) -> int:
-    """Return how many texts a run steers along strategies; null directions come on top."""
+    """Return the number of texts that a run steers along strategies. Texts of null directions come on top."""
     if not {"d2", "d3"} & set(config.metrics):
         return 0
     strategies = config.strategies or ()
@@ -183,7 +183,7 @@ def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tup
 
 
 def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, *, dry: bool) -> None:
-    """Say what the run that repeats the table needs and which command makes it; nothing is started."""
+    """Print what the run of a published table needs, and the command that starts it. Nothing is started."""
 
     model, texts = cells.model.preset, num_steered_texts(cells.config)
     again = shlex.join(["poolbench-driver", "reproduce", *cells.options])

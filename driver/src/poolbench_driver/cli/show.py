@@ -32,7 +32,7 @@ _TEXTS = {"passage_scores": "passage_id", "text_scores": "text_id", "evidence": 
 
 @dataclass(frozen=True)
 class _Thing:
-    """What a name stands for: its facts, and tables or parts of a page behind them."""
+    """The object that a name stands for: its facts, and the tables or parts of a page behind it."""
 
     kind: str
     facts: dict[str, Any]

@@ -143,7 +143,7 @@ def _text(schema: dict[str, Any], default: Any) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """Return what values of a JSON schema look like on the command line."""
+    """Return how help writes the values of a JSON schema, for example `int,...`."""
     if "anyOf" in schema:
         return "|".join(dict.fromkeys(_type(variant) for variant in schema["anyOf"] if variant.get("type") != "null"))
     if "enum" in schema or "const" in schema:

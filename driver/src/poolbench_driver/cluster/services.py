@@ -50,7 +50,7 @@ class TokenAuth(httpx.Auth):
             yield request
 
     def renew(self) -> bool:
-        """Read the token again. Return whether it is another one, for the same services."""
+        """Read the token again. Return True if it has changed and the services are the same."""
         if self._cluster.token_from == GIVEN:
             return False
         try:
@@ -268,7 +268,7 @@ def open_services() -> Services:
 
 
 def table_of_stream(data: bytes) -> pa.Table:
-    """Return the table of an Arrow stream, checked value by value. Raise InputError if it is none."""
+    """Return the table of an Arrow stream, checked value by value. Raise InputError for other bytes."""
     import pyarrow as pa
 
     try:

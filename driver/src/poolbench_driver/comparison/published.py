@@ -65,7 +65,7 @@ class TableComparison:
 
     @property
     def sentence(self) -> str:
-        """Return what is compared."""
+        """Return one sentence that names the run, the table, the model and the layer."""
         return f"{self.run} against {self.title}, {self.model.preset} at layer {self.model.best_layer}"
 
     @property

@@ -64,11 +64,11 @@ class Quantity:
 
     @cached_property
     def words(self) -> list[str]:
-        """Return what each line is of in small letters, for a search."""
+        """Return the text of each line in lower case, for a search."""
         return [" ".join(line).lower() for line in self.lines]
 
     def distinct(self, column: str) -> list[str]:
-        """Return what a column of `LINE` has, numbers by size."""
+        """Return the distinct values of a column of `LINE`. Numbers are sorted by size."""
         values = {line[LINE.index(column)] for line in self.lines} - {""}
         return sorted(values, key=lambda value: (int(value) if value.isdigit() else -1, value))
 
@@ -138,7 +138,7 @@ class BoardView:
 
 
 def _shown(run: Run) -> pa.Table | str:
-    """Return the figures of a run that its board shows, with what is compared and over what it is averaged.
+    """Return the figures of a run's board, with its columns for entrant and block.
 
     Of a run that is damaged, of another version or of a suite that is not installed here, return what is wrong.
     """
@@ -171,7 +171,7 @@ _NUMBERS = ("value", "ci_low", "ci_high")
 
 
 def _quantities(tables: Sequence[pa.Table]) -> list[Quantity]:
-    """Return what some runs measured, by quantity; the one of most runs first."""
+    """Return the figures of some runs by quantity. The quantity of most runs comes first."""
     import pyarrow as pa
 
     table = pa.concat_tables(tables) if tables else pa.table({})
@@ -243,7 +243,7 @@ def _means(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 
 def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
-    """Return which lines the best one does not beat [L], itself among them.
+    """Return a mask [L] of the lines that the best line does not beat, the best line included.
 
     Each line is compared with the best over the blocks that both have, by a sign-flip test of the mean difference with
     the same sign patterns for all (499 to 9,999, the more the fewer lines), and p-values are corrected for the number
@@ -304,7 +304,7 @@ class BoardSelection:
         return cls(quantity, lines, len(blocks), values, {m: _mean_over_blocks(v) for m, v in values.items()}, ends)
 
     def names(self, line: int) -> tuple[str, ...]:
-        """Return what a line is of, as `LINE`."""
+        """Return the columns that identify a line, as in `LINE`."""
         return self.quantity.lines[self.lines[line]]
 
     def tied(self, metric: str) -> np.ndarray | None:

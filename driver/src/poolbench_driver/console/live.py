@@ -94,7 +94,7 @@ class Live:
         return self._letters.details(letter)
 
     def retry(self, letter: str) -> dict[str, Any]:
-        """Send the task of a dead letter again; return what became of it.
+        """Send the task of a dead letter again. Return the outcome.
 
         Raises:
             NotFoundError: No letter has this id.
@@ -105,7 +105,7 @@ class Live:
         return _reported(letters.retry(letters.find([letter])))
 
     def drop(self, letter: str) -> dict[str, Any]:
-        """Remove a dead letter without sending its task; return what became of it, and raise as `retry`."""
+        """Remove a dead letter without sending its task. Return the outcome; errors are those of `retry`."""
         self.letter(letter)
         letters = open_letters()
         return _reported(letters.drop(letters.find([letter])))

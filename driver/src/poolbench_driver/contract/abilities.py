@@ -54,7 +54,7 @@ class ListsNeeds(Protocol):
     """A suite whose runs need more than a model."""
 
     def missing(self, config: Any, session: Session) -> list[Need]:
-        """Return what a run lacks on a cluster, with the flag that replaces it."""
+        """Return the needs of a run that the cluster does not meet, each with the flag that replaces it."""
 
     def stand_ins(self, config: Any, session: Session) -> tuple[Any, ModelInfo | None, list[Need]]:
         """Return settings and model that a dry run can count with where something is missing, and what that is."""
@@ -119,7 +119,7 @@ class Concludes(Protocol):
     """A suite that expects something of every run."""
 
     def conclude(self, tables: Mapping[str, pa.Table], config: Any) -> Conclusion:
-        """Return what does not hold in the tables of a run."""
+        """Return the expectations that the tables of a run do not meet, and what to print and write."""
 
 
 @runtime_checkable
@@ -127,7 +127,7 @@ class VerifiesFigures(Protocol):
     """A suite whose figures can be computed again from the tables of a run, without a model."""
 
     def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
-        """Yield what a run's scores of single items show of its figures; nothing where it has none."""
+        """Yield checks of a run's figures against its scores of single items. A run without such scores yields none."""
 
 
 @runtime_checkable

@@ -145,7 +145,7 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """Return the plan of what `resolve` returned. It is a pure function."""
 
     def describe(self, plan: Planned) -> Description:
-        """Return what a dry run says about a plan beside its tasks and costs."""
+        """Return facts about a plan for a dry run. The frame adds the tasks and costs."""
         return Description()
 
     @abstractmethod

@@ -79,7 +79,7 @@ def named(row: Mapping[str, Any]) -> str:
 
 
 def differs(row: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Return how value, interval, number of items or status of a row differ from ours; "" if they do not."""
+    """Return how value, interval, number of items or status differ from ours, or "" if they are equal."""
     of_values = ("value", "ci_low", "ci_high", "n", "num_groups")
     names = of_values if None not in (row["value"], ours["value"]) else ("value", "status")
     differing = (name for name in names if not is_close(row.get(name), ours.get(name)))

@@ -96,7 +96,7 @@ OWN = "own"
 
 
 def concept_identity(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
-    """Return source and revision of the passages of one concept, as keys hold them."""
+    """Return source and revision of a concept's passages, as artifact keys hold them."""
     if concept.corpus:
         return {"source": OWN, "partition": 0, "revision": concept.corpus}
     return dataset_identity(config, [concept])
@@ -327,7 +327,7 @@ def masked(passages: pa.Table, concept: Concept, mask: str) -> pa.Table:
 
 
 def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
-    """Return the source of a concept's scorer texts if it is not its corpus, whose folder then has none."""
+    """Return the source of a concept's scorer texts if they are not in its corpus folder, else None."""
     corpus = config.corpus
     if corpus.source == "planted" or concept.corpus:
         return None
@@ -349,7 +349,7 @@ def at_most(passages: pa.Table, size: int) -> pa.Table:
 
 
 def openings_step(name: str, count: int, half: int | None = None, seed: int = 0) -> LocalStep:
-    """Return the first `count` openings of a named set; of these the half 0 or 1, as split by a seed.
+    """Return the step that stores the first `count` openings of a named set, or one half of them as split by a seed.
 
     Raise UnknownNameError or CorpusError if the set has fewer.
     """

@@ -49,7 +49,7 @@ def owner_of(settings: ClusterSettings, artifacts: Artifacts) -> Owner:
 
 
 def other_version(service: str, health: Mapping[str, Any]) -> str:
-    """Return that a service has other code than this driver, and what to do; empty if it has the same.
+    """Return how the version of a service differs from this driver, and what to do; "" if both are equal.
 
     With other versions of steps or tasks the keys of artifacts differ.
     """
@@ -66,7 +66,7 @@ def other_version(service: str, health: Mapping[str, Any]) -> str:
 
 
 def described_clock(difference_s: float) -> str:
-    """Return what is wrong with a clock that is `difference_s` ahead of that of the object store; empty if nothing."""
+    """Return what is wrong with a clock that is `difference_s` ahead of the object store's clock; "" if it is right."""
     if abs(difference_s) <= CLOCK_TOLERANCE_S:
         return ""
     where = "ahead of" if difference_s > 0 else "behind"
@@ -86,7 +86,7 @@ def _clocks(session: Session, healths: Mapping[str, Mapping[str, Any]]) -> list[
 
 
 class Level(StrEnum):
-    """How bad it is. Only failures change the exit code."""
+    """Severity of a finding. Only failures change the exit code."""
 
     OK = "ok"
     NOTE = "note"
@@ -137,6 +137,6 @@ def free_bytes_at(path: Path) -> int:
 
 
 def clock(whose: str, difference_s: float) -> Finding:
-    """Return whether a clock agrees with that of the object store; `difference_s` is how far it is ahead."""
+    """Return the finding for a clock that is `difference_s` ahead of the object store's clock."""
     message = described_clock(difference_s)
     return Finding(f"clock of {whose}", Level.WARNING if message else Level.OK, message)

@@ -83,7 +83,7 @@ class Estimate:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Return the memory of all replicas at their most; None where a service that works has no record of it."""
+        """Return the largest memory of all replicas. None if a service in use has no record of its memory."""
         peaks: dict[str, int] = defaultdict(int)
         for stage in self.stages:
             if stage.kind != LOCAL:
@@ -192,7 +192,7 @@ def _total(ranges: Iterable[Range | None]) -> Range | None:
 
 
 def joined(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the estimate of several runs, one after the other. A quantity that one of them lacks is None."""
+    """Return the estimate of several runs, one after the other. A quantity is None if one of the runs lacks it."""
     stages = _by_kind(stage for run in estimates for stage in run.stages)
     reasons = dict.fromkeys(run.reason for run in estimates if run.reason)
     elapsed_hours = _total(run.elapsed_hours for run in estimates)

@@ -81,7 +81,7 @@ class Rates:
     by_group: Mapping[TaskGroup, Rate] = field(default_factory=dict)
 
     def get(self, kind: str, unit: str, variant: str, *, on_gpu: bool) -> Rate | None:
-        """Return the rate of a group; None if this cluster has executed no task of it."""
+        """Return the rate of a group. None if this cluster has executed no task of the group."""
         return self.by_group.get(TaskGroup(kind, unit, variant, on_gpu))
 
     def of(self, kind: str) -> list[TaskGroup]:

@@ -41,7 +41,7 @@ _TEXTS = pa.schema([("passage_id", pa.string()), ("text", pa.string()), ("group"
 
 @dataclass(frozen=True)
 class UserTexts:
-    """Texts of the user in place of those of the corpus: `passage_id`, `text`, `group`; pairs as `pairs_table`."""
+    """Texts of the user that replace those of the corpus: `passage_id`, `text`, `group`; pairs as in `pairs_table`."""
 
     texts: pa.Table | None = None
     pairs: pa.Table | None = None

@@ -102,7 +102,7 @@ class Judge:
     def _ask_all(
         self, model: EndpointModel, texts: Sequence[HeldOutText], concept: Concept, say: Say
     ) -> tuple[dict[str, float], str]:
-        """Return ratings by text, and the first error. Each is written when it is there, and not asked for again."""
+        """Return the ratings by text, and the first error. Each rating is written at once and asked for only once."""
         path, rubric = self.folder / RATINGS, RUBRIC.format(name=concept.id, definition=concept.definition)
         judge = f"{self.name}, rubric {digest(rubric, 8)}"  # with another model or rubric, all texts are rated again
         lines = read_csv(path, ["text_id", "rating"])[1] if path.is_file() else []
@@ -137,7 +137,7 @@ def _ask(model: EndpointModel, rubric: str, text: HeldOutText) -> tuple[HeldOutT
 
 
 def number_in(answer: str) -> float:
-    """Return the rating that an answer consists of, after any reasoning. Raise CorpusError if it is none."""
+    """Parse an answer that consists of a rating after any reasoning. Raise CorpusError if it is not a rating."""
     last = answer.rpartition("</think>")[2].strip(" \t\r\n*.`\"'")
     match = _NUMBER.fullmatch(last)
     if match is None or float(match[1]) > HIGHEST:
@@ -171,7 +171,7 @@ def _of_file(file: Path, texts: Sequence[HeldOutText]) -> dict[str, float]:
 
 
 def write_texts(path: Path, texts: Sequence[HeldOutText]) -> None:
-    """Write texts for people who rate; a file that has ratings is left as it is."""
+    """Write the texts to rate to a file. A file that has ratings already is left unchanged."""
     if path.is_file() and "rating" in path.read_text("utf-8", "replace").partition("\n")[0]:
         return
     rows = [{"text_id": text.text_id, "opening": text.prompt, "text": text.text} for text in texts]

@@ -64,7 +64,7 @@ def search_page(result: SearchResult) -> Page:
 
 
 def _second_opinion(card: VectorCard) -> Iterator[str]:
-    """Yield what a second judge says, and which other concepts move."""
+    """Yield sentences about the ratings of a second judge, and about other concepts that move."""
     for measure in card.measures:
         if measure.name == "judge.gain" and measure.value is None:
             yield f"No second judge confirms it: {measure.reason}."
@@ -161,7 +161,7 @@ def _figures(card: VectorCard, of: str = "") -> Table:
 
 
 def _robustness(card: VectorCard) -> Iterator[Part]:
-    """Yield the gains elsewhere; nothing where a card does not have them."""
+    """Yield the gains on other data, if the card has any."""
     if any(measure.name.startswith("robustness.") for measure in card.measures):
         note = (
             "Gains of the held-out openings at the recommended strength, against unsteered texts of the same prompts: "

@@ -59,7 +59,7 @@ def send(plan: PoolBenchPlan, session: Session, display: Display, *stages: Stage
 def read_stage(
     plan: PoolBenchPlan, stage: Stage, read: Reader, first: str, session: Session, display: Display
 ) -> list[CardMeasure]:
-    """Run a stage that follows a run, and return what is read of it; where it cannot be run, `first` is null."""
+    """Run a stage that follows a run and return its measures. If the stage cannot run, the measure `first` is null."""
     assert plan.steering is not None
     (concept,) = plan.vectors.concepts
     try:

@@ -101,7 +101,7 @@ class Importer:
         return keys
 
     def _settle(self, row: dict, states: np.ndarray, file: Path) -> None:
-        """Take width and, if it is not known, BOS from the first passage."""
+        """Take the width from the first passage, and whether it begins with BOS if that is not known."""
         self.width = self.width or states.shape[1]
         if self.bos is None:
             self.bos = _guess_bos(row, len(states), file)

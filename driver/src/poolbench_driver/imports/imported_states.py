@@ -62,7 +62,7 @@ class ActivationImport(StrictModel):
         return sorted({entry.layer for entry in self.states})
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of a run that measures all of it."""
+        """Return the settings of a run that measures the whole import."""
         return {
             "model": PREFIX + self.name,
             "corpus": {"source": self.corpus},

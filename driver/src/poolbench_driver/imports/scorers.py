@@ -30,7 +30,7 @@ def is_address(source: str) -> bool:
 
 @contextmanager
 def downloaded(address: str, folder: Path, limit: int = MAX_BYTES) -> Iterator[Path]:
-    """Give the file at an address, in a temporary folder inside `folder`; how far it is stands on stderr.
+    """Download a file into a temporary folder inside `folder` and yield its path. Progress is shown on stderr.
 
     Raises:
         CorpusError: There is no connection, the server answers with an error, or the file has more than `limit` bytes.

@@ -28,7 +28,7 @@ class Requests:
         self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="store")
 
     def existing(self, keys: Sequence[str]) -> set[str]:
-        """Return which of these keys are committed."""
+        """Return the keys that are committed."""
         return {key for key, exists in zip(keys, self.each(self._artifacts.exists, keys), strict=True) if exists}
 
     def failures(self, tasks: Sequence[Task]) -> list[Failure | DamagedRecordError | None]:
@@ -42,7 +42,7 @@ class Requests:
             return error
 
     def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Return what `act` returns for each item; raise the first error."""
+        """Return the results of `act` for the items. Raise the first error."""
         if len(items) < 2:
             return [act(item) for item in items]
         return list(self._pool.map(act, items))

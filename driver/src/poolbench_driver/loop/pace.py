@@ -66,7 +66,7 @@ class InFlight:
         self.last_seen_s = self.looked_s = self.clock.now_s()
 
     def look_due(self, pace: Pace) -> bool:
-        """Return whether its outputs should be looked up although it has not ended."""
+        """Return whether it is time to look up the outputs of a task that has not ended."""
         makes_several = self.leased and len(self.task.outputs) > 1
         return self.clock.now_s() - self.looked_s >= (pace.look_s if makes_several else pace.rare_look_s)
 

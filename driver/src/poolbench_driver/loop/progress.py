@@ -223,7 +223,7 @@ def _write_line(line: str) -> None:
 
 
 def _said(seconds: float | None) -> str:
-    """Return how long it will take, as far as it will and is known."""
+    """Return the remaining time in words, or "" if it is unknown or zero."""
     return f"{about(seconds)} left" if seconds else ""
 
 

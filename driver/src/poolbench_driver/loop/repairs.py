@@ -90,7 +90,7 @@ class Repairs:
             self.note(f"damaged: {path} cannot be read; set aside as {place}, its task is done again")
 
     def _set_aside(self, key: str) -> tuple[str, str]:
-        """Return what was wrong and the new path; no path if another driver has moved or repaired the artifact."""
+        """Move a damaged artifact away. Return the damage, and the new path or "" if another driver was first."""
         deadline = time.monotonic() + LEASE_WAIT_S
         while (lease := self.leases.acquire(f"{DAMAGED_FOLDER}/{key}")) is None and time.monotonic() < deadline:
             time.sleep(0.1)

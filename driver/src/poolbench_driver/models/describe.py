@@ -55,13 +55,15 @@ class ModelInfo:
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
 
     def recorded(self) -> bytes:
-        """Return what planning needs, as JSON; the source is left out, because it may be a folder of this machine."""
+        """Return the properties that planning needs, as JSON. The source is left out, because it may be a folder of
+        this machine.
+        """
         ref, shape = self.ref, {"num_blocks": self.num_blocks, "width": self.width}
         return _Record(id=ref.id, revision=ref.revision, dtype=ref.dtype, **shape).model_dump_json(indent=1).encode()
 
     @classmethod
     def recall(cls, record: bytes) -> ModelInfo:
-        """Return the model of a record. Raise ValueError if it is damaged."""
+        """Return the model of a record. Raise ValueError if the record is damaged."""
         fields = _Record.model_validate_json(record)
         return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), fields.num_blocks, fields.width)
 

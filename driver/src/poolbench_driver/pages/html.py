@@ -46,7 +46,7 @@ _PREACT = "vendor/htm-preact.js"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What stands around a page: nothing for a file, the rest of the console where it is served."""
+    """The frame of a page: empty for a file, and the navigation of the console where the page is served."""
 
     links: Sequence[tuple[str, str]] = ()  # address and name of the other views
     scripts: Sequence[str] = ()  # further files of `front`, which may use Preact

@@ -54,12 +54,12 @@ class HasFigures:
 
 
 def figure_path(row: Mapping[str, Any]) -> str:
-    """Return what the figure of a result row opens; nothing for a row that is not in the results."""
+    """Return the address of a result row's evidence, or "" if the row is not among the results."""
     return f"cells/{row['cell_id']}" if row.get("cell_id") else ""
 
 
 def entrant_path(name: str) -> str:
-    """Return what the name of an entrant opens, and a mean over its figures."""
+    """Return the address of an entrant's figures, which its name and its means open."""
     return f"entrants/{quote(name, safe='')}"
 
 
@@ -82,7 +82,7 @@ def passage(text: str, marks: Sequence[tuple[int, int]] = (), shades: Sequence[i
 
 
 def text_cell(text: Row | None, text_id: str) -> Cell:
-    """Return a text that a run kept, a row of `TEXTS`; its id where it is not at hand."""
+    """Return a cell with a text that a run kept (a row of `TEXTS`), or with the text's id if it was not kept."""
     if text is None:
         return Cell(text_id)
     marks = [[(span["start"], span["end"]) for span in part["spans"] or ()] for part in text["texts"]]

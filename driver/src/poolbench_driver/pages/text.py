@@ -61,7 +61,7 @@ def parts_markdown(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def ending_of(page: Page) -> str:
-    """Return what a run ends with: its answer, the first lines of its board, and what limits the answer."""
+    """Return the last lines of a run's output: its answer, the first lines of its board, and its problems."""
     cells = [[column.head for column in page.board.columns]]
     cells += [[cell.text for cell in line.cells] for line in page.board.lines[:_LINES]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -124,7 +124,7 @@ def json_of(page: Page) -> str:
 
 
 def page_from(content: bytes) -> Page:
-    """Return the page of its JSON. Raise ValueError if it is not a page of this version."""
+    """Parse the JSON of a page. Raise ValueError if it is not a page of this version."""
     return TypeAdapter(Page).validate_json(content)
 
 

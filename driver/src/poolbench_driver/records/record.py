@@ -103,14 +103,14 @@ class RunRecords:
         return self._read(run_id, {info.path.removeprefix(folder): info for info in self.store.list(folder)})
 
     def config(self, run_id: str) -> PublishedConfig:
-        """Return what a run measures; nothing where its configuration is damaged or not there."""
+        """Return the settings of a run, with empty names if they are damaged or absent."""
         try:
             return PublishedConfig.model_validate_json(self.store.get(run_path(run_id, CONFIG)))
         except (NotFoundError, ValidationError, RecursionError):
             return PublishedConfig()
 
     def progress(self, run_id: str) -> Progress | None:
-        """Return how far a run is; None where its driver published nothing, or something damaged."""
+        """Return the progress of a run. None if its driver has published none, or if it is damaged."""
         try:
             return Progress.model_validate_json(self.store.get(run_path(run_id, PROGRESS)))
         except (NotFoundError, ValidationError, RecursionError):

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def suite(self) -> SuiteInfo:
-        """Return what the suite of the run is."""
+        """Return the metadata of the suite of the run."""
         return SUITES.get(self.config.suite)
 
     @property

@@ -161,7 +161,9 @@ class RunWriter:
             self._written_progress = progress
 
     def _write(self) -> None:
-        """Write what is new; write the state again after some time, because its age shows that the driver lives."""
+        """Write the state if it has changed. An unchanged state is written again after some time, because its age shows
+        that the driver lives.
+        """
         for name, data in list(self._plan.items()):
             self._store.put(run_path(self._run.id, name), data)
             with self._lock:

@@ -158,7 +158,7 @@ def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) ->
 
 
 def _settings(export: Export) -> dict[str, str]:
-    """Return how the texts were made."""
+    """Return the settings of generation of the texts."""
     scope = export.scope
     config, budget = scope.config, scope.config.budget
     decoding = "greedy"

@@ -104,7 +104,7 @@ def part_of(plan: Plan, keys: set[str]) -> Plan:
 
 
 def _limit(row: Row) -> float | None:
-    """Return how far a figure may lie from the same of another machine; None where nothing is said of it.
+    """Return how far a figure may lie from that of another machine. None if nothing limits the distance.
 
     Probes give the same on all machines but for rounding. Of steered texts some may differ, so their figures must agree
     within their uncertainty.

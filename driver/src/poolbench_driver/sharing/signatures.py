@@ -22,7 +22,7 @@ def sign(file: Path, key: Path) -> None:
 
 
 def check(file: Path, signature: Path, signers: Path | None) -> str:
-    """Return whose signature of a file it is, in words.
+    """Return the signer of a file, in words.
 
     Args:
         signers: Keys and their owners, as ALLOWED SIGNERS of ssh-keygen(1); None leaves open whose key it is.

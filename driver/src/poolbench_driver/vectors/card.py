@@ -164,13 +164,15 @@ class VectorCard(CardModel):
 
 @dataclass(frozen=True)
 class Vector:
-    """Vectors by layer, and their card: of unit norm if a run made them, and else as their file has them."""
+    """Vectors by layer, and their card. Vectors of a run have unit norm; imported ones are as their file has them."""
 
     card: VectorCard
     vectors: Mapping[int, np.ndarray]  # float32 [width]
 
     def at(self, layer: int | None) -> Self:
-        """Return the vector of one layer; all without a layer. Raise InputError if it has none there."""
+        """Return the vector of a layer, or all vectors without a layer. Raise InputError if there is none at this
+        layer.
+        """
         if layer is None or layer in self.vectors:
             layers = (layer,) if layer is not None else tuple(self.vectors)
             vectors = {number: self.vectors[number] for number in layers}

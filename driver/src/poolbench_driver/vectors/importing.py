@@ -117,7 +117,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, remedy: str) -> None:
-    """Raise InputError, with a remedy, if a file says that it is for another model; one that says nothing passes."""
+    """Raise InputError, with a remedy, if a file names another model. A file without a model's name passes."""
     if carried is not None:
         require_model_of(carried.card, ref, remedy)
         return

@@ -184,7 +184,7 @@ def _strength(run: Run, row: Row, figures: list[Row]) -> Strength:
 
 
 def _application(run: Run, norms: dict[int, float] | None) -> Application:
-    """Return how the run has steered; a run of another suite has said nothing about it."""
+    """Return how the run has steered. Runs of other suites have no such record."""
     config = run.config
     if not isinstance(config, ConceptsConfig):
         return Application(residual_norms=norms)
@@ -193,7 +193,7 @@ def _application(run: Run, norms: dict[int, float] | None) -> Application:
 
 
 def _residual_norms(run: Run, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
-    """Return the calibration norms of layers; None where the run has measured none, or the store lost them."""
+    """Return the calibration norms of layers, or None if the run has measured none or the store has lost them."""
     try:
         keys = sorted(key for key in RunRecords(artifacts.store).keys(run.id) if key.startswith(_CALIBRATION))
         tables: list[pa.Table] = [artifacts.read_table(key) for key in keys]

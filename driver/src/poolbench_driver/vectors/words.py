@@ -9,7 +9,7 @@ from poolbench_driver.vectors.card import VectorCard
 
 
 def facts_of(card: VectorCard) -> Iterator[tuple[str, str]]:
-    """Yield what a card says, by name; what it does not say is left out."""
+    """Yield the facts of a card by name. Empty fields are left out."""
     facts = {
         "name": card.name,
         "concept": card.concept,

@@ -12,7 +12,7 @@ _STRATEGY = "strategy"
 
 
 def rank_parts(ranks: RanksView, diagrams: Mapping[str, Picture] | None = None) -> Iterator[Part]:
-    """Yield ranks with what ties them, by family, concept family and model; nothing where nothing was ranked.
+    """Yield the ranks with their ties: overall, by family, concept family and model. Without ranks, yield nothing.
 
     The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
 
@@ -142,7 +142,7 @@ def _pairs(ranks: RanksView) -> Details:
 
 
 def _by_part(ranks: RanksView) -> Iterator[Block]:
-    """Yield what the ranks are by family of strategies and concepts, by layer, by concept and by model."""
+    """Yield tables of the ranks by strategy family, concept family, layer, concept and model."""
     families = [
         Line.of(
             family.family,

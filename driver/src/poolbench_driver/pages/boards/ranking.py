@@ -201,7 +201,7 @@ def board_of(
 
 
 def _left_out(values_NK: np.ndarray, entrants: Sequence[str], complete: bool) -> list[str]:
-    """Return why each block is not ranked, empty if it is.
+    """Return the reason why each block is not ranked; "" for a ranked block.
 
     An entrant without a value in any rankable block does not make a block incomplete: otherwise none would remain.
     """

@@ -214,7 +214,7 @@ def tells_apart(board: RankBoard) -> bool:
 
 
 def limit_of(board: RankBoard) -> str:
-    """Return what the concepts of a board cannot show, whatever the values; empty where two strategies can differ."""
+    """Return why a board has too few concepts to tell any two strategies apart, or "" if it has enough."""
     if tells_apart(board):
         return ""
     if len(board.blocks) == 1:

@@ -93,7 +93,7 @@ _NOTE = (
 
 
 def training_of(sae: SparseAutoencoder, config: bytes, model: str, layer: int) -> tuple[str | None, int | None]:
-    """Return what an autoencoder shares with those of other seeds, as a hash, and its seed.
+    """Return a hash of the training settings that autoencoders of other seeds share, and the seed.
 
     The seed is `metadata.seed` of the configuration; without one, both are None. All else in the configuration counts,
     beside the model, the layer and the size.
@@ -166,7 +166,7 @@ class Families:
         yield Part("seeds", "Seeds of training", [Table.of(["family", "seeds", *self.figures], lines)], "Seeds", _NOTE)
 
     def limits(self) -> Iterator[str]:
-        """Yield what limits the answer."""
+        """Yield the limits of the answer."""
         if self.unclear:
             yield f"{', '.join(self.unclear)}: the same seed and settings, and yet different weights; no family."
         if not self.all:

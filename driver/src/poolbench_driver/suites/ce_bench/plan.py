@@ -86,7 +86,7 @@ class CeBenchScope:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is wrong with autoencoders, stories and probing sets."""
+        """Return the problems of autoencoders, stories and probing sets."""
         return (*self.left_out, *map(str, self.stories.notes), *self.sets.notes)
 
     @property

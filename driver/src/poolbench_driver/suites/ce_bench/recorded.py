@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def comparable(self) -> tuple[str, int, str, str]:
-        """Return what two autoencoders must share for a comparison: stories, rows, model and hook."""
+        """Return the properties in which two autoencoders must agree to be compared: stories, rows, model and hook."""
         return (self.stories, self.rows, self.model, self.hook)
 
     def definitions(self) -> dict[str, dict[str, float | None]]:

@@ -80,7 +80,7 @@ class CeBenchView:
         return families_of(self.entrants)
 
     def nulls_of(self, one: SaeEntrant) -> list[SaeEntrant]:
-        """Return what an autoencoder should beat: random directions of its width and L0, and the coordinates."""
+        """Return the baselines of an autoencoder: random directions of its width and L0, and the coordinates."""
         return [
             entrant
             for entrant in self.entrants
@@ -116,7 +116,7 @@ class CeBenchView:
         return answer
 
     def problems(self) -> list[Problem]:
-        """Return what limits the answer, the most important first."""
+        """Return the limits of the answer, the most important first."""
         problems = [*self._limits(), *self._of_one_training(), *self._wrong_entrants()]
         if self.dataset == "planted":
             problems.append(Problem(_PLANTED, "made"))
@@ -228,7 +228,7 @@ def correlations(entrants: Sequence[SaeEntrant], first: str, second: str) -> tup
 
 
 def view_of(tables: Mapping[str, pa.Table]) -> CeBenchView:
-    """Return what a run says. Raise NotFoundError if it has no results yet."""
+    """Read the tables of a run. Raise NotFoundError if it has no results yet."""
     rows = tables["results"].to_pylist()
     published = [row for row in tables["published"].to_pylist() if row["entrant"]]
     stories = {row["subject"]: row for row in tables["stories"].to_pylist()}
@@ -240,7 +240,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> CeBenchView:
 
 
 def view_over(runs: Sequence[FinishedRun]) -> CeBenchView:
-    """Return what several runs say together; entrants of several models are named by it too.
+    """Read the tables of several runs together. The names of entrants include the model if there are several.
 
     Raise ConfigError if the runs have different stories.
     """

@@ -48,7 +48,7 @@ class SizeComparison:
 
     @property
     def pilot(self) -> SizePilot:
-        """Return what a recommendation is computed from."""
+        """Return the pilot that a recommendation is computed from."""
         return SizePilot(self.size, self.counts[2], list(self.comparison.shares.values()))
 
     @property

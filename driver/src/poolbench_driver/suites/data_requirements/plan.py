@@ -158,7 +158,7 @@ def _pilot_params(scope: DataScope, side: Configuration, name: str) -> steps.Pil
 
 
 def _plan_vectors(scope: DataScope, draft: Draft) -> dict[str | PassageReader, dict[str, SetVectors]]:
-    """Plan the vectors of all sets, by file or by what reads them: one reading serves all sides that share it."""
+    """Plan the vectors of all sets, by file or by model. Configurations that share a model share its reading."""
     config = scope.config
     vectors: dict[str | PassageReader, dict[str, SetVectors]] = {
         name: {set_name: plan_file_vectors(draft, set_name, data, file) for set_name, data in scope.data.items()}

@@ -76,7 +76,7 @@ class DataView:
     notes: Sequence[str]
 
     def answer(self) -> str:
-        """Return how many examples are recommended, and how sure that is."""
+        """Return the recommended number of examples, and how sure it is."""
         measured = [comparison for comparison in self.comparisons if comparison.is_measured]
         if not measured:
             return "No comparison could be measured."
@@ -146,7 +146,7 @@ def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Pa
 
 
 def view_of(tables: Mapping[str, pa.Table]) -> DataView:
-    """Return what the tables of a run say."""
+    """Read the tables of a run."""
     sides = {row["entrant"]: row for row in tables["comparisons"].to_pylist()}
     details = {row["cell_id"]: row["details"] for row in tables["details"].to_pylist()}
     rows = [

@@ -90,7 +90,7 @@ def _side_names(scope: DataScope) -> tuple[list[str], list[str]]:
 
 
 def _given(scope: DataScope, number: int) -> Row:
-    """Return what sets a configuration apart from the default one; a row is identified by it.
+    """Return the settings in which a configuration differs from the default one. They identify its rows.
 
     A fine-tune is its content, wherever its folder lies.
     """
@@ -214,7 +214,7 @@ def _columns(compared: SizeComparison | CellError) -> Row:
 
 
 def _comparisons(scope: DataScope, names: Sequence[str], apart: Sequence[str]) -> list[Row]:
-    """Return what each comparison is: both sides, each with its columns."""
+    """Return a row for each comparison: both configurations, each with its columns."""
     model = scope.model.ref.id
     first, *others = [side.columns(model) for side in scope.config.sides]
     return [

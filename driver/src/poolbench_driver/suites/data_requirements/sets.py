@@ -71,7 +71,9 @@ CONCEPT_LABELS = ("without", "with")
 
 
 def sizes_of(config: DataRequirementsConfig, available: int) -> Sequence[int]:
-    """Return the sizes of a set's samples, the smallest first: those of the run, or all examples and halves of them."""
+    """Return the sizes of a set's samples in ascending order: those of the settings, or all examples and halves of
+    them.
+    """
     if config.sizes:
         return sorted(config.sizes)
     halves = [available // 2**power for power in range(NUM_SIZES)]

@@ -133,7 +133,7 @@ def _name(line: TableLine, *, with_encoding: bool) -> str:
 
 
 def _portion(line: TableLine) -> float:
-    """Return the share of the training data; the reference writes 0 for all of it."""
+    """Return the share of the training data. The reference writes 0 for all of it."""
     share = line.number(_PORTION)
     if not 0 <= share <= 1:
         raise InputError(f"{line.where}: the sample size {shown(line.cells[_PORTION])} is not a share from 0 to 1")

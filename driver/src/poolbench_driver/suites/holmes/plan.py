@@ -183,7 +183,8 @@ def _plan_vectors(probes: HolmesProbes) -> Draft:
 
 
 def _probe_params(scope: HolmesScope, name: str) -> list[steps.TaskParams]:
-    """Return how a set is probed: by our definition and, with protocol `published`, by that of the reference.
+    """Return the parameters of the probes of a set: by our definition and, with protocol `published`, by the
+    reference's.
 
     Code lengths by the definition of the released code are among the figures of the first.
     """

@@ -65,7 +65,7 @@ def _seeds(rows: Sequence[Row], protocol: str) -> Iterator[Row]:
 
 
 def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
-    """Return what is known of each set, with how far its order of the entrants is the overall one."""
+    """Return a row for each set, with how well its order of the entrants agrees with the overall order."""
     _, names, values_MN = score_matrix(rows)
     taus = dict(zip(names, discriminability(values_MN), strict=True))
     return [
@@ -125,7 +125,7 @@ def _layer_name(scope: HolmesScope, at: ProbeCell) -> str:
 
 
 def _entrants(plan: HolmesPlan) -> list[Row]:
-    """Return what each entrant is, by its name."""
+    """Return a row for each entrant with the columns that its name is made of."""
     scope = plan.scope
     entrants = {}
     for at in plan.probes:

@@ -80,7 +80,7 @@ class Entrant:
         return {name: row["value"] for name, row in self.scores.items()}
 
     def share(self, sets: Collection[str]) -> float:
-        """Return the share of some sets that it has a score on."""
+        """Return the share of some sets on which the entrant has a score."""
         return sum(self.scores[name]["value"] is not None for name in sets if name in self.scores) / max(1, len(sets))
 
     @cached_property
@@ -90,7 +90,7 @@ class Entrant:
 
     @property
     def is_pooled(self) -> bool:
-        """Return whether it says something about a pooling strategy: it reads a model, without a control."""
+        """Return whether the entrant tells something about a pooling strategy: it reads a model, without a control."""
         return self.strategy is not None and not self.control
 
     @property
@@ -128,7 +128,7 @@ class HolmesView:
         return f"{sentence} It does not lead in {', '.join(lost)}." if lost else sentence
 
     def certainty(self) -> str:
-        """Return how the leader compares with the second, instance by instance; empty if that was not tested."""
+        """Return how the leader compares with the second entrant on single instances; "" if that was not tested."""
         if len(self.entrants) < 2 or not (tested := self._tests(self.entrants[1])):
             return ""
         better, worse = self.against(self.entrants[1])
@@ -194,7 +194,7 @@ class HolmesView:
 
 
 def view_of(tables: Mapping[str, pa.Table]) -> HolmesView:
-    """Return what the tables of a run say. Raise NotFoundError if it has no results yet."""
+    """Read the tables of a run. Raise NotFoundError if it has no results yet."""
     rows, sets = (tables[name].to_pylist() for name in ("results", "sets"))
     entrants = _ordered(_entrants(tables, rows, "corrected"), sets)
     published = _entrants(tables, _later(tables, "published"), "published")
@@ -203,7 +203,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> HolmesView:
 
 
 def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
-    """Return what several runs say together: the entrants of all compared on all sets, and the leader tested.
+    """Read the tables of several runs together: compare the entrants of all runs on all sets, and test the leader.
 
     Raise ConfigError if their figures are not comparable.
     """
@@ -238,7 +238,7 @@ def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
 
 
 def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
-    """Return entrants without a model once: each run of several models has them.
+    """Return each entrant without a model once, although each run of several models has it.
 
     Raise ConfigError if two of one name have different scores.
     """
@@ -267,7 +267,9 @@ def _view(
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
-    """Return the best first; after them those that lack scores of more sets, and last those without a rate."""
+    """Return the entrants, the best first. Entrants without scores on some sets come later, and those without a rate
+    last.
+    """
     names = [row["set"] for row in sets]
     rates = np.array([entrant.overall["value"] for entrant in entrants], float)
     return [entrants[place] for place in best_first(-rates, np.array([entrant.share(names) for entrant in entrants]))]

@@ -179,7 +179,7 @@ def plan(scope: HumanoidScope) -> HumanoidPlan:
 
 
 def _plan_words(scope: HumanoidScope) -> tuple[Stage, dict[ShiftCell, Keys]]:
-    """Plan the words as every state of the model reads them, and their valences; return their keys too."""
+    """Plan the readings of the words by every state of the model, and their valences. Return their keys."""
     draft = Draft()
     texts = draft.add_local(scope.words.step())
     # Sinks stay in: a span of a word has none beside others.
@@ -255,6 +255,6 @@ def _compare(
 
 
 def _parts(reading: str) -> dict[str, str]:
-    """Return what a comparison yields by name, as roles; each is an artifact of its own."""
+    """Return the outputs of a comparison by name, as roles. Each output is an artifact of its own."""
     roles = {"measures": steps.SHIFT_MEASURES(reading), "words": steps.WORD_SHIFTS(reading)}
     return roles | ({"cosines": steps.WORD_COSINES(reading)} if reading in READINGS else {})

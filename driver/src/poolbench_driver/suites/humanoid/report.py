@@ -112,7 +112,7 @@ def _along_concepts(rows: Sequence[Row]) -> Iterator[Part]:
 
 
 def _by_amount(view: HumanoidView) -> Iterator[Part]:
-    """Yield how the change depends on epochs and sentences, or on the axes of the run, where two fine-tunes differ."""
+    """Yield the change by epochs and sentences, or by the axes of the run, if two fine-tunes differ in them."""
     tunes = view.placed
     axes = [axis for axis in dict.fromkeys(axis for tune in tunes for axis in tune.amounts) if _differ(tunes, axis)]
     if not axes:

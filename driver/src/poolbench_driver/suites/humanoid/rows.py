@@ -110,7 +110,7 @@ def _ways(plan: HumanoidPlan, keys: Keys, valence: Row, source: RowSource) -> It
 
 
 def _cosines(keys: Keys, source: RowSource) -> Cosines | None:
-    """Return the cosines of words of a comparison; None if it has none."""
+    """Return the cosines of the words of a comparison, or None if it has none."""
     table = source.table(keys["cosines"]) if "cosines" in keys else None
     return None if table is None or isinstance(table, Failure) or not table.num_rows else Cosines.from_table(table)
 

@@ -60,7 +60,7 @@ class Training:
 
 
 def read_record(folder: Path) -> Any:
-    """Return the content of a fine-tune's record; None if it has none that can be read."""
+    """Return the record of a fine-tune's training, or None if there is no readable record."""
     try:
         return json.loads((folder / RECORD_FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

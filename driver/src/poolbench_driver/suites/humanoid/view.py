@@ -53,12 +53,12 @@ class Tune(HasFigures):
 
     @property
     def moved(self) -> bool:
-        """Return whether it is above all neutral fine-tunes, and above all random changes if the run has any."""
+        """Return whether it ranks above all neutral fine-tunes, and above all random changes if the run has any."""
         return self._ranks == {1}
 
     @property
     def judged(self) -> bool:
-        """Return whether it has a rank among the neutral fine-tunes, and among the random changes if there are any."""
+        """Return whether it has a rank among neutral fine-tunes, and among random changes if the run has any."""
         return None not in self._ranks
 
     @property

@@ -62,7 +62,7 @@ def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = 
 
 
 def expectations(signal: Signal) -> list[tuple[Expected, str]]:
-    """Return what is expected of a signal, with the strategy."""
+    """Return the expectations of a signal, with their strategies."""
     return [*(("win", name) for name in signal.wins), *(("lose", name) for name in signal.loses)]
 
 

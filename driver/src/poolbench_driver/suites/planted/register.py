@@ -11,7 +11,7 @@ from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id
 
 
 def register(store: ObjectStore) -> None:
-    """Put the suite's concepts into the store, where every service finds them; others of their names go."""
+    """Put the suite's concepts into the store, where every service finds them. Outdated ones are replaced."""
     library = attach(store)
     for name in TEXTS:
         passages = planted_passages(name)

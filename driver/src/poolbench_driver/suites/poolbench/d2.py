@@ -105,7 +105,7 @@ def excess_measures(
     null_grids: Sequence[ResponseGrid],
     rules: SteeringRules,
 ) -> list[Measure]:
-    """Return a figure minus its mean over the null directions, its rank among them, and their 95th percentile.
+    """Return a figure minus the mean of the null directions, its rank among them, and their 95th percentile.
 
     Both sides use the null strengths and the same resamples of the openings. A null direction with a flat curve, or
     without a fluent strength, counts as 0. The interval includes the spread between directions.

@@ -33,7 +33,7 @@ def check_gates(rows: Sequence[Row], scorers: Collection[str]) -> Check:
 
 
 def _contradictions(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what contradicts the other rows of a scorer."""
+    """Yield contradictions between a scorer's verdict and its other rows."""
     parts, verdicts = dict[tuple[str, str | None, str | None], bool](), list[float]()
     for row in rows:
         params = json.loads(row["params"] or "{}")

@@ -30,7 +30,7 @@ _BYTES_PER_BLOCK = 12 * 2 * 1.25
 
 
 def needs_of(config: ConceptsConfig, cluster: ClusterSettings | None) -> Iterator[Need]:
-    """Yield what a run needs, as far as it can be known before it starts, in the order in which it would fail.
+    """Yield the needs of a run that can be checked before it starts, in the order in which the run would fail.
 
     Args:
         cluster: Where it runs; None where there is none yet.

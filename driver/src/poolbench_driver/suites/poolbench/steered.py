@@ -54,7 +54,7 @@ class SteeredCell(NamedTuple):
 
 
 def rules_of(config: ConceptsConfig) -> SteeringRules:
-    """Return how a run measures D2 and D3; the direction is that of each cell."""
+    """Return the rules by which a run measures D2 and D3. The direction is that of each cell."""
     return SteeringRules(
         reference_strength=config.budget.reference_strength,
         null_strengths=(0.0, *config.budget.null_strengths),
@@ -160,7 +160,7 @@ class SteeringResults:
             yield {**identity, **row}
 
     def prompted_rows(self, concept: Concept) -> Iterator[Row]:
-        """Yield the figure of prompting for a concept; nothing where it is not asked for."""
+        """Yield the figure of prompting for a concept, if the run asks for it."""
         keys = self.stages.prompted.concepts.get(concept.id)
         if keys is None or "d2" not in self.plan.scope.config.metrics:
             return

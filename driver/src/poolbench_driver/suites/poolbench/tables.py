@@ -79,7 +79,7 @@ def _published_measures(steered: SteeringResults, cell: SteeredCell) -> Iterator
 
 
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
-    """Yield the directions that requests may name, with what the run says about them; a collapsed one has none."""
+    """Yield the directions that requests may name, with their figures. A collapsed direction is left out."""
     steering = plan.scope.config.steering
     of_directions = (f"d1.direction.{name}" for name in steering.directions)
     read_metrics = {"d1.auroc", "d2.best_gain", "d2.best_strength", *of_directions}

@@ -63,7 +63,7 @@ class Best:
         return f"{self.lead} The data cannot tell {it} from {listed(tied)}; {is_} better than the others ({_TEST})."
 
     def short(self) -> str:
-        """Return the answer as one says it, with how sure it is."""
+        """Return the answer in one sentence, with how sure it is."""
         verb, (tied, num_others) = _VERBS[self.purpose], self._rest
         if len(self.equal) > 1:
             first = f"To {verb}, {_spelled(len(self.equal))} strategies are equal at the top"

@@ -48,7 +48,7 @@ def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
 
 
 def mean_path(rows: Sequence[Row]) -> str:
-    """Return what a mean over rows of a strategy opens: the one figure that it is of, or all those of the strategy."""
+    """Return the address that a mean opens: that of its one figure, or that of all figures of the strategy."""
     if len(rows) > 1 and rows[0].get("protocol") == "corrected":
         return entrant_path(rows[0]["strategy"])
     return figure_path(rows[0]) if len(rows) == 1 else ""

@@ -50,12 +50,12 @@ def trade_off(board: StrategyBoard) -> Picture | None:
 
 
 def _reach(best: draw.Datum | None) -> list[Spec]:
-    """Return how far the best D1 reaches."""
+    """Return a band over the interval of the best D1, if it has one."""
     return [] if best is None or best["left"] is None else [draw.span(best["left"], best["right"], ACCENT)]
 
 
 def _named(rows: Mapping[str, draw.Datum], board: StrategyBoard) -> list[Spec]:
-    """Return the names of the best strategy of each question, on the side with more room."""
+    """Return labels with the names of the best strategy of each question, on the side with more room."""
     places = [row["x"] for row in rows.values()]
     best = [rows[name] for name in dict.fromkeys(board.best.values()) if name in rows]
     return [
