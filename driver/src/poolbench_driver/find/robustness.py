@@ -236,7 +236,7 @@ def _stored(draft: Draft, prompts: Prompts) -> str:
 
 
 def _added(vector: Vector, strength: float | None, layer: int) -> np.ndarray:
-    """Return the vector that steering adds at a layer, float64 [width]. Raise CellError if the card does not define it."""
+    """Return the vector that steering adds at a layer, float64 [width]. Raise CellError if the card lacks it."""
     card = vector.card
     if card.layers != (layer,):
         layers = ", ".join(map(str, card.layers))
