@@ -34,7 +34,7 @@ class Library:
         self.store = store
 
     def find(self, name: str) -> Concept | None:
-        """Return the concept of this id; None if there is none. Raise IntegrityError if it is damaged."""
+        """Return the concept of this id, or None if there is none. Raise IntegrityError if it is damaged."""
         if not re.fullmatch(CONCEPT_PATTERN, name):
             return None
         try:
@@ -87,7 +87,7 @@ class Library:
         return table
 
     def remove(self, name: str) -> None:
-        """Remove a concept, its definition last. Artifacts that runs have made of it stay.
+        """Remove a concept, its definition last. Artifacts that runs have made from its passages stay.
 
         Raise NotFoundError if there is none.
         """

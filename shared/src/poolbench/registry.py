@@ -18,7 +18,7 @@ class Named(Protocol):
 
     @property
     def id(self) -> str:
-        """Return the name that it is found by."""
+        """Return the name under which the item is registered."""
 
 
 T = TypeVar("T", bound=Named)

@@ -36,7 +36,7 @@ class Copies:
 
 
 def verdict(training: Training, figures: Sequence[Figure], copies: Copies) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict with all reasons; there are none if it is `pass`."""
+    """Return the verdict with all reasons. A verdict of `pass` has none."""
     confounded, short = (*confounds(figures, copies),), (*_short(training),)
     reasons = (*confounded, *short)
     if confounded:
@@ -45,7 +45,7 @@ def verdict(training: Training, figures: Sequence[Figure], copies: Copies) -> tu
 
 
 def confounds(figures: Sequence[Figure], copies: Copies) -> Iterator[str]:
-    """Yield what else than the concept separates the classes, or is known of the test passages from train."""
+    """Yield properties other than the concept that separate the classes, and test passages that train gives away."""
     for figure in figures:
         if figure.kind == "confound" and figure.interval is not None and figure.interval[0] > MAX_CONFOUND:
             low, high = figure.interval

@@ -58,7 +58,7 @@ def _download(name: str, revision: str | None, patterns: list[str], kind: str) -
 
 
 def upload(folder: Path, place: str, kind: str) -> None:
-    """Write a folder into the repository `hf:OWNER/NAME` of the hub, which is made if it is not there.
+    """Write a folder into the repository `hf:OWNER/NAME` of the hub. A missing repository is created.
 
     Args:
         kind: `dataset` or `model`.

@@ -29,7 +29,7 @@ DEFAULT_SOURCE = "own"
 
 @dataclass(frozen=True)
 class OwnTexts:
-    """The texts of one concept, as a user gives them."""
+    """The texts of one concept from a user."""
 
     positives: Sequence[Text] = ()
     negatives: Sequence[Text] = ()

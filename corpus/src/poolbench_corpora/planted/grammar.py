@@ -77,7 +77,7 @@ class Writer:
         self._rng = rng
 
     def sentences(self, *patterns: str) -> list[Sentence]:
-        """Return the patterns as sentences; slots of the same name get the same words in all of them.
+        """Return the patterns as sentences. Slots of the same name get the same words in all sentences.
 
         In `"{clause} <because> {clause2}."` the digit makes a second slot of the kind `clause`.
         """

@@ -108,7 +108,7 @@ class StorySet:
 
     @property
     def is_present(self) -> bool:
-        """Return whether it can be read."""
+        """Return whether the set can be read."""
         return self.place is not None or self.name == PLANTED
 
 

@@ -95,7 +95,7 @@ class StoriesData:
     notes: tuple[Note, ...] = ()  # what was left out, with file and line
 
     def first_pairs(self, count: int | None) -> StoriesData:
-        """Return the stories with the first pairs of each subject alone; all of them for None."""
+        """Return the stories of the first pairs of each subject, or all stories for None."""
         if count is None:
             return self
         seen: Counter[str] = Counter()

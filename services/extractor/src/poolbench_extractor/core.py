@@ -174,7 +174,9 @@ class _Extraction:
 
     @property
     def signals(self) -> dict[int, set[str]]:
-        """Return what the strategies of each layer need; kept states carry some more for later strategies."""
+        """Return the signals that the strategies of each layer need. Kept states get further signals for later
+        strategies.
+        """
         needs: dict[int, set[str]] = {layer: set(KEPT_SIGNALS) for layer in self._kept}
         for layer, requests in self._requests.items():
             needs.setdefault(layer, set()).update(*(request.strategy.needs for request in requests))

@@ -135,7 +135,7 @@ class _Recovery:
                     self.losses[passage.index] = [num_tokens, *losses]
 
     def _replacements(self, x_nD: Tensor, active: dict[str, Tensor]) -> Iterator[Tensor]:
-        """Yield what stands in place of states [n, D], in the order of `losses`; count active features on the way."""
+        """Yield the replacements of states [n, D] in the order of `losses`, and count their active features."""
         if self._rebuilding:
             yield x_nD
             yield torch.zeros_like(x_nD)

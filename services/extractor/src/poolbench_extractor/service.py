@@ -190,7 +190,7 @@ class ExtractorService:
             io.write_table(DIRECTIONS(), table, meta=meta)
 
     def count(self, task: Task, io: TaskIO) -> None:
-        """Write how often each token occurs in all passages given; only the tokenizer is loaded."""
+        """Count each token in all passages. Only the tokenizer is loaded."""
         params = COUNT.params_of(task)
         tokenizer = tokenizer_of(params.reference(), self._deployment)
         tables = (io.table(role) for role in sorted(task.inputs))
@@ -210,7 +210,7 @@ class ExtractorService:
         return JSONResponse(embedding.as_json(table))
 
     def explain(self, request: ExplainRequest) -> JSONResponse:
-        """Return what each token of texts adds to their vectors, and activations of features of an autoencoder."""
+        """Return what each token of the texts adds to their vectors, and activations of features of an autoencoder."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
         with self._models.using(request.reference()) as decoder:
@@ -260,7 +260,7 @@ class ExtractorService:
         return str(self._models.loaded()["model"] or "")
 
     def health(self) -> dict[str, Any]:
-        """Return what is loaded."""
+        """Return the loaded model."""
         return self._models.loaded()
 
 

@@ -130,7 +130,7 @@ class Pipeline:
 
 @lru_cache(maxsize=2)
 def load_pipeline(name: str) -> Pipeline:
-    """Load the shipped pipeline, or one of `PACKAGED_PIPELINES` where it is installed.
+    """Load the shipped pipeline, or an installed one of `PACKAGED_PIPELINES`.
 
     A name is never a path: spaCy would load any folder, and any module of Python's path.
 

@@ -156,7 +156,7 @@ class ClusterVerbs:
 
         @router.get("/record", response_class=Response, responses={**content, **errors(404, 413, 422, body=False)})
         def record(path: RecordPath) -> Response:
-            """Return one record as it is stored."""
+            """Return one record as the store holds it."""
             store = self._store()
             size = next((info.size for info in store.list(path) if info.path == path), 0)
             require_at_most("bytes of a record", size, MAX_RECORD_BYTES, _INSTEAD)

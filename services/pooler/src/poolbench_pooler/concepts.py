@@ -86,7 +86,7 @@ class ListedConcept(BaseModel):
 
 
 class ConceptList(BaseModel):
-    """The concepts that users have registered; built-in ones are not among them."""
+    """The concepts that users have registered, without the built-in ones."""
 
     concepts: list[ListedConcept]
 
@@ -129,7 +129,7 @@ class ConceptVerbs:
 
         @router.post("/check_concept", response_model=CheckedConcept, **checked)
         def check(request: ConceptRequest) -> dict[str, Any]:
-            """Return what the texts of a concept allow to measure; nothing is stored."""
+            """Return the metrics that can be measured with a concept's texts. Nothing is stored."""
             return _answer(_made(request), registered=False)
 
         @router.delete("/concepts/{name}", response_model=RemovedConcept, responses=removal)

@@ -265,7 +265,7 @@ class ProberService:
             return answer_direction(request)
 
     def health(self) -> dict[str, Any]:
-        """Return how many cells this replica has probed."""
+        """Return the number of cells that this replica has probed."""
         return {"cells_probed": self._num_cells}
 
 

@@ -27,7 +27,7 @@ def server_files() -> dict[str, str]:
 
 
 def client_context() -> ssl.SSLContext | bool:
-    """Return how clients check the services: by the authorities of the CA file, or True for the well-known ones.
+    """Return the certificates that clients trust: those of the CA file, or True for the well-known authorities.
 
     Raise ConfigError for a file without certificates.
     """

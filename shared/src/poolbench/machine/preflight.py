@@ -137,7 +137,7 @@ def find_gaps(
     python: str | None = sys.executable,
     system: Path = Path("/"),
 ) -> list[Gap]:
-    """Return what this machine lacks, in less than two seconds.
+    """Return the requirements that this machine does not meet. It takes less than two seconds.
 
     Args:
         profile: `cpu` or `gpu`.
@@ -390,7 +390,7 @@ def _header_gaps(used: _Python, release: Mapping[str, str]) -> list[Gap]:
 
 
 def _probe(python: str) -> _Python | None:
-    """Return what an interpreter says of itself; None if it does not start."""
+    """Return the version and settings that an interpreter reports, or None if it does not start."""
     try:
         reply = subprocess.run([python, "-c", _PROBE], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         numbers, *rest = json.loads(reply.stdout)
@@ -637,7 +637,7 @@ class _Source:
 
 
 def _default_index() -> str:
-    """Return the index that pip asks unless it is configured; empty without a pip."""
+    """Return the index that pip asks by default, or "" without a pip."""
     match = re.search(r'^PyPI = PackageIndex\(\s*"([^"]+)"', _of_pip("_internal/models/index.py"), re.MULTILINE)
     return urljoin(match[1], "simple") if match else ""
 

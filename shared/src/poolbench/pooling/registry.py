@@ -71,22 +71,24 @@ class StrategySpec:
 
     @property
     def per_layer(self) -> bool:
-        """Return whether its weights differ between the layers of one passage."""
+        """Return whether the strategy's weights differ between the layers of one passage."""
         return bool(LAYER_NEEDS & set(self.needs))
 
     @property
     def leaves_out_sinks(self) -> bool:
-        """Return whether attention sinks are left out of it: not of strategies that name a position or read all."""
+        """Return whether the strategy leaves out attention sinks. Strategies that name a position or read all tokens
+        keep them.
+        """
         return self.family != "position" and not self.whole_text
 
     @property
     def reads_annotations(self) -> bool:
-        """Return whether its vectors depend on the annotation of the passages."""
+        """Return whether the strategy's vectors depend on the annotation of the passages."""
         return "annotation" in self.needs
 
     @property
     def reads_counts(self) -> bool:
-        """Return whether its vectors depend on token counts of the train passages of all concepts."""
+        """Return whether the strategy's vectors depend on token counts of the train passages of all concepts."""
         return bool(from_source("counts", self.needs))
 
     @property
@@ -96,7 +98,7 @@ class StrategySpec:
 
     @property
     def served_by_kept_states(self) -> bool:
-        """Return whether its vectors can be made from kept states, without the model."""
+        """Return whether the strategy's vectors can be made from kept states, without the model."""
         return KEPT_NEEDS.issuperset(self.needs)
 
     def params_for(self, triggers: Sequence[str]) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class StrategySpec:
         return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
     def needs_with(self, params: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return what the strategy reads with these parameters."""
+        """Return the inputs that the strategy reads with these parameters."""
         is_switched = any(name in params and params[name] != self.params[name] for name in self.switches)
         return self.needs_switched if is_switched and self.needs_switched is not None else self.needs
 

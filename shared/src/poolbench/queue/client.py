@@ -127,7 +127,7 @@ class TaskQueue:
             return self._spool.count_dead(queue_name(service))
 
     def summary(self, service: str) -> dict[str, Any]:
-        """Return what status pages show of the queue of a service."""
+        """Return the state of a service's queue for status pages."""
         return {
             "waiting": self.depth(service),
             "oldest_s": round(self.oldest_s(service), 1),

@@ -53,7 +53,7 @@ class LeaseStore(Protocol):
         """Return whether a live process holds the task."""
 
     def held(self, task_ids: Iterable[str]) -> set[str]:
-        """Return which of these tasks a live process holds."""
+        """Return the tasks that a live process holds, out of the given ones."""
 
 
 def open_leases(broker: Broker) -> LeaseStore:

@@ -209,7 +209,7 @@ def _scale(options: AppOptions) -> dict[str, Any]:
 
 
 def _variables(options: AppOptions) -> dict[str, str]:
-    """Return what a replica must know of its GPUs: Ray places shares of them, but bounds no memory."""
+    """Return the environment variables of a replica's share of the GPUs, because Ray does not bound their memory."""
     variables = {}
     if options.tensor_parallel > 1:
         variables[SteererSettings.variable("tensor_parallel")] = str(options.tensor_parallel)

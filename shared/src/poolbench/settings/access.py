@@ -180,7 +180,7 @@ class ClusterSettings:
 
 
 def read_cluster(state: Path) -> dict[str, Any]:
-    """Return what `cluster-up` recorded in `state`; empty if nothing can be read."""
+    """Return the record that `cluster-up` wrote into `state`, or an empty one if it cannot be read."""
     try:
         recorded = json.loads((state / CLUSTER_FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

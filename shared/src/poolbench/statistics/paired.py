@@ -49,7 +49,7 @@ _ROUNDING = 1e-12
 
 
 class PermutationResult(NamedTuple):
-    """Two-sided p-value, the mean difference, and the number of sign patterns behind it (0: all of them)."""
+    """Two-sided p-value, mean difference, and number of drawn sign patterns (0 if all patterns were counted)."""
 
     p_value: float
     mean_difference: float

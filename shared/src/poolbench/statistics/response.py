@@ -141,7 +141,7 @@ def single_grid(steered: SteeredTables, unsteered: SteeredTables, scorer: str, s
 
 
 def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
-    """Restrict grids to the openings that all of them have. Raise CellError `too_few` below MIN_OPENINGS."""
+    """Restrict grids to the openings that all grids have. Raise CellError `too_few` below MIN_OPENINGS."""
     shared = set(grids[0].openings).intersection(*(grid.openings for grid in grids[1:]))
     if len(shared) < MIN_OPENINGS:
         raise CellError(

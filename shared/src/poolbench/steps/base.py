@@ -27,7 +27,7 @@ MAX_STRATEGIES = 200
 
 
 def given(params: StrictModel, *unread: str) -> dict[str, Any]:
-    """Return the parameters that were set, as JSON, without some of them.
+    """Return the parameters that were set, as JSON, without the excluded ones.
 
     Defaults enter no key, so a new parameter moves none.
     """
@@ -54,7 +54,7 @@ def all_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a step, or a family of them."""
+    """One output of a step, or a family of outputs."""
 
     role: Role[Any]  # its roles
     params: KeyParams = _ALL_PARAMS  # which parameters enter its key
@@ -207,7 +207,7 @@ class SinkParams(StrictModel):
 
     @property
     def sink_rule(self) -> SinkRule:
-        """Return the same as pooling takes it."""
+        """Return the rule as pooling takes it."""
         return SinkRule(self.sink_ratio, self.sinks == "exclude")
 
 

@@ -297,7 +297,7 @@ def _feature_params(part: str, *unread: str) -> KeyParams:
 
 
 def _feature_inputs(_: FeatureParams, at: Named, inputs: Keys) -> Keys:
-    """Return passages and the autoencoder; what it is called in a task moves no key."""
+    """Return the passages and the autoencoder. Its name in a task does not change the key."""
     return {PASSAGES(): inputs[PASSAGES()], "sae": inputs[AUTOENCODER(*at)]}
 
 

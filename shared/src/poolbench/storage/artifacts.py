@@ -309,7 +309,7 @@ class Artifacts:
             yield self._table(manifest, name)
 
     def delete(self, key: str) -> None:
-        """Remove an artifact, manifest first so that a reader never sees half of it."""
+        """Remove an artifact. The manifest goes first, so that a reader never sees half of an artifact."""
         self.store.delete(manifest_path(key))
         for info in list(self.store.list(f"{folder_of(key)}/")):
             self.store.delete(info.path)

@@ -71,11 +71,13 @@ class NamedDirection:
         return f"{self.concept} by {self.strategy} at layer {self.layer}, of run {self.run}"
 
     def fits(self, model: ModelRef) -> bool:
-        """Return whether it was made in this model, and with these weights where the revision is known beforehand."""
+        """Return whether the direction was made in this model, with the same weights if the revision is known
+        beforehand.
+        """
         return self.model == model.id and model.revision in (None, self.model_revision)
 
     def facts(self) -> dict[str, Any]:
-        """Return what identifies it to a reader."""
+        """Return the facts that identify the direction to a reader."""
         names = ("run", "concept", "strategy", "layer", "construction", "fluent_strength")
         return {name: getattr(self, name) for name in names}
 

@@ -33,7 +33,7 @@ class Label:
     _seen: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def bounded(self, value: str) -> str:
-        """Return a value, or `other` if it is not allowed."""
+        """Return the value if it is allowed, else `other`."""
         if self.values:
             return value if value in self.values else OTHER
         if value in self._seen:
@@ -186,7 +186,7 @@ class RaySink:
 
 
 def record_to_ray() -> bool:
-    """Send what this process records to Ray if it is a process of a Ray cluster; return whether it is."""
+    """Send the recorded values to Ray if this is a process of a Ray cluster. Return whether it is."""
     import ray
 
     if ray.is_initialized():

@@ -143,6 +143,6 @@ class QueueConsumer(TaskProcessorAdapter):
 
 
 def _sender() -> Sender:
-    """Return what the message in work says about its sender."""
+    """Return the sender that the current message names."""
     request = current_task.request
     return Sender(request.get(STEP), request.get(STORE))

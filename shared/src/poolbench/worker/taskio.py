@@ -207,7 +207,7 @@ class TaskIO:
 
 
 def _width(schema: pa.Schema) -> int:
-    """Return the width of a table's vectors; 0 if it has none."""
+    """Return the width of a table's vectors, or 0 if it has none."""
     index = schema.get_field_index("vector")
     return int(getattr(schema.field(index).type, "list_size", 0)) if index >= 0 else 0
 

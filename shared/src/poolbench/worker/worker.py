@@ -95,7 +95,7 @@ class _UnknownKindError(UnknownNameError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task failed, as it is recorded."""
+    """The reason of a failed task, as it is recorded."""
 
     code: str
     status: Status

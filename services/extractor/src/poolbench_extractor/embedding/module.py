@@ -69,7 +69,7 @@ class PoolingModule(Module):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Return positions of a text; longer texts are cut. None if nothing bounds them."""
+        """Return the number of positions to which texts are cut, or None if nothing bounds it."""
         return self._max_length
 
     @max_seq_length.setter

@@ -53,7 +53,7 @@ class Decoder:
 
     @cached_property
     def window(self) -> int | None:
-        """Return positions that the model can see; None where nothing bounds them."""
+        """Return the number of positions that the model can see, or None if it is unbounded."""
         positions: int | None = getattr(self._settings, "max_position_embeddings", None)
         table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
         first = getattr(table, "padding_idx", None)  # RoBERTa counts positions from behind this one
@@ -134,7 +134,7 @@ class Decoder:
 
 
 def wrap_encoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
-    """Return the same around an encoder of text, whose tokens see all others; raise ModelError without blocks."""
+    """Wrap an encoder of text as a decoder whose tokens see all others. Raise ModelError if it has no blocks."""
     model = model.eval().requires_grad_(False)
     blocks = find_blocks(model)
     if getattr(model.config, "num_hidden_groups", None):  # ALBERT runs each block several times

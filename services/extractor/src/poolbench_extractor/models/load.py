@@ -105,7 +105,7 @@ def _head_of(model: Any) -> tuple[str, ...]:
 
 
 def _path_of(model: nn.Module, part: nn.Module) -> str:
-    """Return what the names of the weights of a part begin with."""
+    """Return the prefix of the names of a part's weights."""
     name = next(name for name, module in model.named_modules() if module is part)
     return f"{name}." if name else ""
 
@@ -227,7 +227,7 @@ class DecoderCache:
                 self._changed.notify_all()
 
     def _take(self, place: object, ref: ModelRef, change: ChangeParams | RandomWeights | None) -> Decoder | None:
-        """Return the decoder if it is the turn of a caller within a second, else None."""
+        """Return the decoder when it is the caller's turn, or None after a second."""
 
         def is_held() -> bool:
             return self._held is not None and self._held[0] == (ref, change)
@@ -244,7 +244,7 @@ class DecoderCache:
             return self._held[1]
 
     def release(self) -> None:
-        """Give the memory of the decoder back, unless it is in use."""
+        """Free the memory of the decoder, unless it is in use."""
         with self._changed:
             if not self._num_users:
                 self._forget()

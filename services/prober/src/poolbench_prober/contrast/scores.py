@@ -115,7 +115,7 @@ class _Side(NamedTuple):
         return _Side(self.means_rF[:-1], self.tokens_r[:-1])
 
     def following(self) -> "_Side":
-        """Return those of the rows after them."""
+        """Return the stories of the rows after these."""
         return _Side(self.means_rF[1:], self.tokens_r[1:])
 
 

@@ -87,7 +87,9 @@ class ProbedCell:
 
     @property
     def unpaired(self) -> str | None:
-        """Return how many passages of a paired concept lack a partner of the other class; None if all have one."""
+        """Return the number of passages of a paired concept that lack a partner of the other class, or None if all have
+        one.
+        """
         left = len(self.rows) - self.train.pairs_P2.size
         if not self.train.paired or left == 0:
             return None
@@ -141,7 +143,7 @@ def common_fields(passages: Passages, vectors: PooledVectors, params: ProbeParam
 
 
 def sink_measures(vectors: PooledVectors, fields: Mapping[str, Any]) -> list[Measure]:
-    """Return how many passages have attention sinks, and how many of them were left out; nothing where unknown."""
+    """Return how many passages have attention sinks, and how many were left out because of them, if this is known."""
     if vectors.sinks_n2 is None:
         return []
     found_n, left_out_n = vectors.sinks_n2.T

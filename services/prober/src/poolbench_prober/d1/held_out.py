@@ -86,7 +86,7 @@ def seed_measures(cell: ProbedCell, primary: OutOfFold) -> list[Measure]:
 
 
 def blank_seeds(error: CellError, params: ProbeParams, fields: dict[str, Any]) -> list[Measure]:
-    """Return the same figures of a cell that cannot be probed."""
+    """Return null figures for a cell that cannot be probed."""
     if not params.fold_seeds:
         return []
     rows = [Measure.failed("d1.auroc_seed", error, **_of(fields, seed)) for seed in params.fold_seeds]

@@ -21,7 +21,7 @@ METRICS = ("d1.auroc_mlp", "d1.mlp_gain")
 
 
 def linearity_measures(cell: ProbedCell, linear_n: np.ndarray) -> list[Measure]:
-    """Return the AUROC of the probe with a hidden layer, and how much it is above the linear one; none unless asked.
+    """Return the AUROC of the probe with a hidden layer and its excess over the linear probe, if they were asked for.
 
     The gain is paired over the resamples of the groups. Source: the check of linearity of PoolBench's reference, which
     compares the projection on C1 with a network of two hidden layers, on folds without groups.
@@ -48,7 +48,7 @@ def linearity_measures(cell: ProbedCell, linear_n: np.ndarray) -> list[Measure]:
 
 
 def blank_linearity(error: CellError, params: ProbeParams, fields: dict[str, Any]) -> list[Measure]:
-    """Return the same figures of a cell that cannot be probed."""
+    """Return null figures for a cell that cannot be probed."""
     if params.hidden is None:
         return []
     return [Measure.failed(name, error, **_fields(params, fields)) for name in METRICS]

@@ -47,7 +47,7 @@ class CodeLengths:
 
     @property
     def unregularised(self) -> float:
-        """Return the same ratio for the plain probe."""
+        """Return the compression of the probe without regularisation."""
         return self.uniform_bits / self.plain_bits
 
     @property

@@ -155,7 +155,7 @@ class _Probed:
         return predicted_n
 
     def together(self, folds: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray | None]:
-        """Return the same for all folds of a sample, in one fit; None for those that must be fitted alone.
+        """Return the answers of all folds of a sample from one fit. None stands for folds that must be fitted alone.
 
         These are folds that cannot be probed, or whose probes did not converge. Samples of few rows, several classes
         and hidden layers are fitted alone.

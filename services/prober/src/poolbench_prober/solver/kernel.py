@@ -108,7 +108,7 @@ class Kernel:
         return (self.rows_BnD**2).sum((1, 2))
 
     def single(self, backend: Backend) -> Kernel:
-        """Return the same in float32."""
+        """Return a copy in float32."""
         if self.gram_Bnn is not None:
             return Kernel(gram_Bnn=backend.cast(self.gram_Bnn, single=True))
         return Kernel(rows_BnD=backend.cast(self.rows_BnD, single=True))

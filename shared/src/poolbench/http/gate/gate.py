@@ -79,7 +79,7 @@ class RefusalError(Exception):
 
 
 class Reply:
-    """The response to one client, and whether it has begun."""
+    """The response to one client, with a flag for whether it has begun."""
 
     def __init__(self, path: str, send: Send) -> None:
         self._path = path

@@ -79,7 +79,7 @@ class Client(Minio):
         return True
 
     def mark_of(self, bucket: str, name: str) -> str | None:
-        """Return the mark of an object; None if it has none, or there is no object."""
+        """Return the mark of an object, or None if the object is missing or has no mark."""
         try:
             return self._execute("HEAD", bucket, name).headers.get(MARK_HEADER)
         except S3Error as error:
