@@ -1,6 +1,6 @@
 """`python -m recipes.planted_lm`: write `assets/planted_lm`, a model of two blocks whose weights are set, not trained.
 
-Block 0 adds nothing, so that its states are the vectors of `poolbench_driver.suites.planted.words`. Block 1 attends to
+Block 0 adds nothing, so that its states are the vectors of `poolbench_corpora.places.words`. Block 1 attends to
 all earlier positions alike, copies from them whether the two words of the exclusive or were there, and multiplies both.
 """
 
@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from poolbench_driver.suites.planted.words import (
+from poolbench_corpora.places.words import (
     FIRST,
     SECOND,
     SEEN_BOTH,

@@ -12,8 +12,8 @@ from poolbench.config import resolve_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench.steps.prober import ProbeParams
+from poolbench_corpora.places.passages import planted_passages
 from poolbench_driver.suites.planted.judge import METRIC, SignalVerdict, judge
-from poolbench_driver.suites.planted.passages import planted_passages
 from poolbench_driver.suites.planted.signals import SIGNALS
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts

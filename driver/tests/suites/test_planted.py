@@ -11,12 +11,11 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError
 from poolbench.library import Library
 from poolbench.storage import open_store
+from poolbench_corpora.places.passages import TEXTS, planted_passages
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.suites.planted import register as planted
 from poolbench_driver.suites.planted.config import PlantedConfig
-from poolbench_driver.suites.planted.passages import planted_passages
-from poolbench_driver.suites.planted.signals import TEXTS
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from tests.planted.reading import Suite
 
 from poolbench.errors import InputError
 from poolbench.pooling.registry import STRATEGIES
+from poolbench_corpora.places.passages import TEXTS, planted_passages
+from poolbench_corpora.places.words import TWINS, vectors_of
 from poolbench_driver.suites.planted.judge import judge
-from poolbench_driver.suites.planted.passages import planted_passages
-from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, judged_strategies
-from poolbench_driver.suites.planted.words import TWINS, vectors_of
+from poolbench_driver.suites.planted.signals import SIGNALS, judged_strategies
 from poolbench_extractor.encode import PassageTexts, encode
 from poolbench_extractor.forward.capture import capture
 

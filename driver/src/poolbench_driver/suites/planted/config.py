@@ -3,8 +3,9 @@
 from typing import Any, Literal
 
 from poolbench.config import BUDGETS, ProbesBudget, amounts, preset_of
+from poolbench_corpora.places.passages import TEXTS, concept_id
 from poolbench_driver.config import ConceptsConfig, RunConfig, as_concepts
-from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id, judged_strategies
+from poolbench_driver.suites.planted.signals import SIGNALS, judged_strategies
 from poolbench_driver.suites.poolbench.presets import preset_settings
 
 

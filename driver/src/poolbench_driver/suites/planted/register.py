@@ -6,8 +6,8 @@ from poolbench.concepts import Concept, Neighbours
 from poolbench.library import attach
 from poolbench.storage.base import ObjectStore
 from poolbench_corpora.own import revision_of
-from poolbench_driver.suites.planted.passages import planted_passages
-from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id
+from poolbench_corpora.places.passages import TEXTS, concept_id, planted_passages
+from poolbench_driver.suites.planted.signals import SIGNALS
 
 
 def register(store: ObjectStore) -> None:

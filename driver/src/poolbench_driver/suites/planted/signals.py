@@ -1,14 +1,15 @@
 """The signals of the planted suite: where each one stands, and which strategies must and must not read it.
 
-In most signals every passage has one left and one right word (`words.TWINS`), and the class decides only which of them
-stands at the *place* and which one elsewhere. A strategy that gives both the same weight learns nothing; one that reads
-the place, and not the rest, learns all. What is expected follows from the definitions of the strategies alone.
+In most signals every passage has one left and one right word (`TWINS` of `poolbench_corpora.places.words`). The class
+decides which word stands at the *place*, and which one elsewhere. A strategy that gives both words the same weight
+learns nothing. A strategy that reads the place, and not the rest, learns everything. The expectations follow from the
+definitions of the strategies alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WINDOW = 16  # of W1, W2 and W3
+from poolbench_corpora.places.passages import concept_id
 
 #: Strategies that weigh every token of a passage alike (or nearly so), or reduce over all of them.
 ALL_ALIKE = ("A1_mean", "A5_median", "A6_sum", "A7_random", "A8_unit_mean", "A10_mean_sqrt_len", "S1_attention")
@@ -32,11 +33,6 @@ class Signal:
     def concept(self) -> str:
         """Return the id of the concept that its passages belong to."""
         return concept_id(self.texts or self.id)
-
-
-def concept_id(texts: str) -> str:
-    """Return the id of the concept of a signal's passages."""
-    return f"planted_{texts}"
 
 
 def _without(names: Sequence[str], *left_out: str) -> tuple[str, ...]:
@@ -131,9 +127,6 @@ SIGNALS: tuple[Signal, ...] = (
         loses=("P3_first_content",),
     ),
 )
-
-#: The signals that have passages of their own.
-TEXTS: tuple[str, ...] = tuple(signal.id for signal in SIGNALS if not signal.texts)
 
 
 def judged_strategies() -> list[str]:

@@ -1,4 +1,4 @@
-"""The words of the planted suite, and the vector of each: what the states of the planted model hold after block 0.
+"""The words of the passages, and the vector of each: what the states of the planted model hold after block 0.
 
 A vector has `WIDTH` numbers. The first six have a meaning; all others are the word's own noise. Two words of a pair of
 `TWINS` share their noise, so that no reader can tell them apart by anything but the coordinate that carries the signal.

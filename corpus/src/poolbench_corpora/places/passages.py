@@ -1,4 +1,4 @@
-"""Write the passages of a planted signal, in pairs with the same sentences and nouns."""
+"""Write the passages of a signal, in pairs with the same sentences and nouns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import InputError
-from poolbench_driver.suites.planted.signals import TEXTS, WINDOW, concept_id
-from poolbench_driver.suites.planted.words import ADJECTIVES, ADVERBS, NEUTRAL_DETERMINERS, NEUTRAL_NOUNS, TWINS, VERBS
+from poolbench_corpora.places.words import ADJECTIVES, ADVERBS, NEUTRAL_DETERMINERS, NEUTRAL_NOUNS, TWINS, VERBS
+
+WINDOW = 16  # tokens of the windows that the strategies W1, W2 and W3 read
 
 #: A sentence is made by drawing a word for each name in capitals. SUBJECT, OBJECT, CONJUNCT and OBLIQUE are nouns.
 #: Only the last token of a passage may be a noun, so every template but `ENDING` ends in a full stop.
@@ -101,6 +102,11 @@ class Place:
 
 Places = list[Place] | None  # None: this draw has no such places
 Find = Callable[[list[Token], int, np.random.Generator], Places]
+
+
+def concept_id(signal: str) -> str:
+    """Return the id of the concept that the passages of a signal belong to."""
+    return f"planted_{signal}"
 
 
 def planted_passages(signal: str, seed: int = 0) -> pa.Table:
@@ -279,3 +285,6 @@ _FIND: dict[str, Find] = {
     "loud": _loud,
     "xor": _xor,
 }
+
+#: The signals that have passages, in the order that numbers them for their seeds.
+TEXTS: tuple[str, ...] = tuple(_FIND)
