@@ -21,9 +21,9 @@ from poolbench_driver.comparison.pairing import (
     status_changes,
 )
 from poolbench_driver.contract.metrics import metric_info
+from poolbench_driver.pages.boards.agreement import rank_agreements, ranks_of
 from poolbench_driver.pages.boards.cell_table import DROP_STATUSES, WORST_STATUSES
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
-from poolbench_driver.pages.boards.ranks import rank_agreements, ranks_of
 
 
 @dataclass(frozen=True)

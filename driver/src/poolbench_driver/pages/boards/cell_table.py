@@ -1,20 +1,14 @@
-"""The cells of a board by block and entrant, and how stable their order is over layers."""
+"""The cells of a board by block and entrant."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError
-from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import MIN_POINTS, spearman
-from poolbench.statistics.ranks import block_ranks, mean_ranks
 from poolbench.statuses import Status
 from poolbench_driver.config import ALONG
-from poolbench_driver.contract.metrics import is_higher_better
 
 #: An entrant that cannot represent the concept at all takes the shared worst rank of the block.
 WORST_STATUSES = (Status.COLLAPSED, Status.NO_COVERAGE, Status.CLASS_DEPENDENT_COVERAGE)
@@ -94,67 +88,3 @@ def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
     for (model, _), unit_values in values.items():
         models[model] += unit_values
     return float(np.mean([np.mean(unit_values) for unit_values in models.values()]))
-
-
-CI_METHOD = "cluster bootstrap over concepts, percentile"
-
-
-def layer_stability(cells: Iterable[Mapping[str, Any]], metric: str, *, seed: int = 0) -> list[Measure]:
-    """Return `rank.layer_stability` of a metric for each pair of its layers. Raise ConfigError as `rank_board` does.
-
-    Strategies are ranked in each concept at each layer. A collapsed strategy, or one without coverage, takes the worst
-    rank; other nulls have none. Concepts and strategies of both layers are compared.
-    """
-    cells, better = list(cells), is_higher_better(metric)
-    require_one_quantity(cells, metric)
-    rows = [row for row in cells if row["metric"] == metric and row["layer"] is not None and row["strategy"]]
-    layers = sorted({row["layer"] for row in rows})
-    value = {(row["layer"], row["concept"], row["strategy"]): _value(row, better) for row in rows}
-    concepts, strategies = (sorted({row[name] for row in rows}) for name in ("concept", "strategy"))
-    ranks = {
-        layer: block_ranks(
-            np.array([[value.get((layer, c, s), np.nan) for s in strategies] for c in concepts]),
-            higher_is_better=better,
-        )
-        for layer in layers
-    }
-    return [_pair(metric, pair, [ranks[layer] for layer in pair], seed) for pair in combinations(layers, 2)]
-
-
-def _value(row: Mapping[str, Any], better: bool) -> float:
-    if row["status"] in WORST_STATUSES:
-        return -np.inf if better else np.inf
-    return np.nan if row["value"] is None else float(row["value"])
-
-
-def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], seed: int) -> Measure:
-    """Measure one pair of layers; `ranks` are [concepts, strategies], NaN if a cell is missing."""
-    both = np.isfinite(ranks[0]) & np.isfinite(ranks[1])
-    kept_N, kept_K = both.any(axis=1), both.any(axis=0)
-    first, second = (np.where(both, ranks_NK, np.nan)[kept_N][:, kept_K] for ranks_NK in ranks)
-    fields: dict[str, Any] = {
-        "params": {"of": metric, "layers": list(layers)},
-        "n": int(kept_K.sum()),
-        "num_groups": int(kept_N.sum()),
-        "seed": seed,
-    }
-    name = "rank.layer_stability"
-    if kept_K.sum() < MIN_POINTS:
-        reason = f"{kept_K.sum()} strategies at both layers; {MIN_POINTS} are needed"
-        return Measure.null(name, Status.TOO_FEW, reason, **fields)
-    value = float(_correlations(first, second, np.ones((1, len(first))))[0])
-    if not np.isfinite(value):
-        return Measure.null(name, Status.COLLAPSED, "all strategies share one mean rank at a layer", **fields)
-    counts = bootstrap_counts(len(first), NUM_RESAMPLES, seed).astype(float)
-    interval = percentile_interval(_correlations(first, second, counts)) if len(first) > 1 else None
-    return Measure.of(name, value, interval, ci_method=CI_METHOD, **fields)
-
-
-def _correlations(first_NK: np.ndarray, second_NK: np.ndarray, weights_RN: np.ndarray) -> np.ndarray:
-    """Return the correlation of mean ranks under each weighting of the concepts; NaN if a strategy has none."""
-    means = [mean_ranks(ranks, weights_RN) for ranks in (first_NK, second_NK)]
-    whole = np.isfinite(means).all(axis=(0, 2))
-    correlations_R = np.full(len(weights_RN), np.nan)
-    if whole.any():
-        correlations_R[whole] = spearman(means[0][whole], means[1][whole])
-    return correlations_R

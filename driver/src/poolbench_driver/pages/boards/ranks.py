@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,10 @@ import numpy as np
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.ranks import best_first, mean_rank_intervals, mean_ranks
 from poolbench.statistics.winning_rate import discriminability, mean_winning_rate, rank_resolution
-from poolbench.statuses import Status
+from poolbench_driver.pages.boards.agreement import RankAgreement, rank_agreements
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, rank_board
 
 Cell = Mapping[str, Any]
@@ -34,18 +31,6 @@ class FamilyRank:
     mean_rank: float | None  # mean over blocks of its strategies' mean rank in the block; None without ranks
     interval: tuple[float, float] | None  # from the cluster bootstrap over blocks; None with fewer than two
     num_blocks: int  # blocks in which it has a rank
-
-
-@dataclass(frozen=True)
-class RankAgreement:
-    """Spearman correlation of the strategies' mean ranks on two boards, e.g. of two layers."""
-
-    first: str
-    second: str
-    value: float | None  # correlation over the strategies on both boards; None if it cannot be computed
-    interval: tuple[float, float] | None  # from a bootstrap over the blocks of both
-    num_strategies: int  # strategies on both
-    status: Status = Status.OK  # `ok`, `too_few` (under 3 strategies) or `collapsed` (all tied)
 
 
 def boards_by(cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | None]) -> dict[str, RankBoard]:
@@ -78,36 +63,6 @@ def family_ranks(board: RankBoard, family_of: Mapping[str, str]) -> list[FamilyR
         )
     ]
     return [ranks[place] for place in best_first(means_F, counts_F)]
-
-
-def rank_agreements(boards: Mapping[str, RankBoard], *, seed: int = 0) -> list[RankAgreement]:
-    """Return the agreement of each pair of boards, e.g. of layers or models."""
-    pairs = combinations(boards.items(), 2)
-    return [_agreement(a, first, b, second, seed) for (a, first), (b, second) in pairs]
-
-
-def _agreement(first_name: str, first: RankBoard, second_name: str, second: RankBoard, seed: int) -> RankAgreement:
-    blocks = [block for block in first.blocks if block in second.blocks]
-    common = [name for name in first.entrants if name in second.entrants]
-    sides = [ranks_of(board, common, blocks) for board in (first, second)]
-    ranked = np.isfinite(sides[0]).any(axis=0) & np.isfinite(sides[1]).any(axis=0)
-    strategies = int(ranked.sum())
-    if strategies < MIN_POINTS:
-        return RankAgreement(first_name, second_name, None, None, strategies, Status.TOO_FEW)
-    sides = [ranks[:, ranked] for ranks in sides]
-    value = float(spearman(*(mean_ranks(ranks) for ranks in sides)))
-    if np.isnan(value):
-        return RankAgreement(first_name, second_name, None, None, strategies, Status.COLLAPSED)
-    weights = bootstrap_counts(len(blocks), NUM_RESAMPLES, seed).astype(np.float64)
-    samples = spearman(*(mean_ranks(ranks, weights) for ranks in sides))
-    interval = percentile_interval(samples) if len(blocks) > 2 else None  # two have one resample with both
-    return RankAgreement(first_name, second_name, value, interval, strategies)
-
-
-def ranks_of(board: RankBoard, strategies: list[str], blocks: list[str]) -> np.ndarray:
-    """Return the ranks of some strategies in some blocks of a board, [N, K]."""
-    rows = [board.blocks.index(block) for block in blocks]
-    return board.ranks_NK[np.ix_(rows, [board.entrants.index(name) for name in strategies])]
 
 
 def winning_rates(board: RankBoard) -> dict[str, float]:

@@ -11,7 +11,7 @@ from poolbench.errors import CellError
 from poolbench.storage import directions
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
-from poolbench_driver.pages.boards.cell_table import layer_stability
+from poolbench_driver.pages.boards.agreement import layer_stability
 from poolbench_driver.suites.poolbench.audit import Audits
 from poolbench_driver.suites.poolbench.d1 import cosine_table, d1_rows, passage_scores, published_d1_rows
 from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, response_curve

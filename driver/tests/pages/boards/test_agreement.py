@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench_driver.pages.boards.cell_table import layer_stability
+from poolbench_driver.pages.boards.agreement import layer_stability
 
 
 def grid(values_LNK):
