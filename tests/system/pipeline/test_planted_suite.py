@@ -7,10 +7,8 @@ import pytest
 from tests.planted.faults import FAULTS, Fault
 from tests.planted.reading import Suite
 
-from poolbench.errors import InputError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_corpora.places.passages import TEXTS, planted_passages
-from poolbench_corpora.places.words import TWINS, vectors_of
+from poolbench_corpora.places.words import vectors_of
 from poolbench_driver.suites.planted.judge import judge
 from poolbench_driver.suites.planted.signals import SIGNALS, judged_strategies
 from poolbench_extractor.encode import PassageTexts, encode
@@ -42,32 +40,6 @@ def test_states_after_block_0_are_the_vectors_of_the_words(suite: Suite) -> None
     states = capture(suite.decoder, [passage], [0]).states[0][0].numpy()
     words = ["the", "garden", "slept", ".", "anna", "saw", "each", "candle"]
     np.testing.assert_allclose(states[passage.context.real], vectors_of(words), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_passages_of_a_pair_share_their_nouns_and_documents(name: str) -> None:
-    rows = planted_passages(name).to_pylist()
-    assert len({row["text"] for row in rows}) == len(rows)
-    for positive, negative in zip(rows[::2], rows[1::2], strict=True):
-        assert (positive["label"], negative["label"]) == (1, 0)
-        assert positive["pair_id"] == negative["pair_id"] and positive["doc_id"] == negative["doc_id"]
-        assert positive["token_count"] == negative["token_count"] and positive["split"] == negative["split"]
-    assert rows == planted_passages(name).to_pylist()
-    assert rows != planted_passages(name, seed=1).to_pylist()
-
-
-def test_exchanged_words_stand_in_both_classes_equally_often() -> None:
-    marked = {word for pair in TWINS["noun"] for word in pair}
-    for name in ("start", "middle", "end", "edge", "sentence", "syntax"):
-        rows = planted_passages(name).to_pylist()
-        words = [" ".join(row["text"] for row in rows[side::2]).lower().replace(".", "").split() for side in (0, 1)]
-        counts = [sorted(word for word in found if word in marked) for found in words]
-        assert counts[0] == counts[1] and len(counts[0]) == len(rows)
-
-
-def test_an_unknown_signal_is_refused() -> None:
-    with pytest.raises(InputError, match="no planted signal 'loudness'"):
-        planted_passages("loudness")
 
 
 def test_expectations_name_strategies_that_exist_and_do_not_contradict() -> None:
