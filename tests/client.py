@@ -30,7 +30,7 @@ TESTS = (
         f"shared/tests/{name}.py"
         for name in ("settings/test_access", "storage/test_artifacts", "storage/test_directions")
     ),
-    *(f"driver/tests/test_{name}.py" for name in ("adhoc", "cli_imports", "config", "dataset_folder")),
+    *(f"driver/tests/test_{name}.py" for name in ("cli_imports", "config", "dataset_folder", "queries")),
     *(f"driver/tests/cluster/test_{name}.py" for name in ("services", "session")),
     *(
         "driver/tests/cli/test_listing.py",

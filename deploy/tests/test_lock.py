@@ -11,7 +11,7 @@ from deploy.lock import environments
 from packaging.requirements import Requirement
 from tests.pages import REPOSITORY, tracked
 
-from poolbench_driver.models.made import WHEELS
+from poolbench_driver.models.conversion import WHEELS
 
 FILES = ("cpu", "cpu-torch", "gpu", "dev", "build", "clients", "mutants")
 ENVIRONMENTS = [environment for environment in environments() if environment["python_full_version"].endswith(".20")]

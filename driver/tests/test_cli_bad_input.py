@@ -12,9 +12,9 @@ from driver.tests.conftest import Driver
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import InputError
-from poolbench_driver.adhoc.arrays import load_array
 from poolbench_driver.cli.suite_options import help_rows, with_settings
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.queries.arrays import load_array
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:

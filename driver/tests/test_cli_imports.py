@@ -19,7 +19,7 @@ HEAVY = HELP | {"pyarrow", "vl_convert", "celery", "kombu", "numpy", "httpx"}
 #: Packages that only an extra installs, and modules of ours that every client can import without them.
 WITHOUT_EXTRAS = (
     *("poolbench_driver.cluster.session", "poolbench_driver.cluster.dead_letters", "poolbench_driver.doctor"),
-    *("poolbench_driver.records", "poolbench_driver.adhoc.embedding", "poolbench_driver.comparison"),
+    *("poolbench_driver.records", "poolbench_driver.queries.embedding", "poolbench_driver.comparison"),
     *("poolbench_driver.series", "poolbench_driver.imports.scorers", "poolbench_corpora.own"),
     "poolbench_corpora.stories",
 )

@@ -16,7 +16,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
-from poolbench_driver.imports.imported_states import imported_keys, imported_model, load_import
+from poolbench_driver.imports.states import imported_keys, imported_model, load_import
 
 WIDTH, LENGTHS = 4, {"a0": 7, "a1": 5, "b0": 6, "b1": 3}
 STATES = {

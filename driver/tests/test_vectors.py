@@ -297,7 +297,7 @@ def test_the_sizes_of_layers_come_back_from_each_format(form: str, demo: ModelIn
 
 def sizes_added(vector: Vector, path: Path) -> dict[int, float]:
     """Return the size of what is added at strength 1 by layer, the same for the file, its card and a served name."""
-    from poolbench_driver.api.steered import along_vector
+    from poolbench_driver.api.steering import along_vector
     from poolbench_driver.vectors.serving import served_body
     from poolbench_driver.vectors.units import unit_of
 
@@ -311,7 +311,7 @@ def sizes_added(vector: Vector, path: Path) -> dict[int, float]:
 def test_a_strength_above_the_safe_range_is_said_on_the_card_and_where_it_is_used(tmp_path: Path) -> None:
     from driver.tests.vector_cards import vector_of as vector_with
 
-    from poolbench_driver.api.steered import along_vector
+    from poolbench_driver.api.steering import along_vector
     from poolbench_driver.vectors.units import unit_of
 
     vector = vector_with(2, strength=Strength(recommended=0.6, safe_low=0.0, safe_high=0.15))
@@ -370,7 +370,7 @@ def test_a_damaged_card_is_left_out_of_the_list_with_its_reason(demo: ModelInfo,
 
 
 def test_steer_takes_each_format_at_the_layer_that_it_names(demo: ModelInfo, tmp_path: Path) -> None:
-    from poolbench_driver.api.steered import along_vector, opened, vectors_of
+    from poolbench_driver.api.steering import along_vector, opened, vectors_of
     from poolbench_driver.cli.steer import parse_edit
 
     vector = vector_of(demo, 2, 4)

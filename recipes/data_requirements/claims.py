@@ -11,8 +11,8 @@ from recipes.data_requirements.lengths import LENGTHS
 from poolbench.contracts import Row
 from poolbench_driver.pages.text import paragraph, table
 from poolbench_driver.suites.data_requirements import metrics
-from poolbench_driver.suites.data_requirements.compared import SUFFICIENT
 from poolbench_driver.suites.data_requirements.report import SetComparison
+from poolbench_driver.suites.data_requirements.size_comparison import SUFFICIENT
 
 #: What the authors' notebook `power_curves.ipynb` printed (github.com/SPOClab-ca/probing_dataset, commit a33d578), with
 #: BERT and logistic regression as the first side. Differences are second minus first; the notebook has half of those of

@@ -8,7 +8,7 @@ from poolbench_driver.pages.text import table
 from poolbench_driver.records import Run
 from poolbench_driver.suites.holmes.metrics import SCORE
 from poolbench_driver.suites.holmes.rates import score_matrix
-from poolbench_driver.suites.holmes.recorded import DEFINITIONS
+from poolbench_driver.suites.holmes.recordings import DEFINITIONS
 
 
 def shares(compared: Sequence[Run]) -> str:

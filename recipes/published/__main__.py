@@ -15,8 +15,8 @@ from pathlib import Path
 from recipes.published import ce_bench, flash, holmes, holmes_figures, saebench, table
 
 from poolbench.errors import PoolbenchError
-from poolbench_driver.suites.ce_bench.recorded import read_tree
-from poolbench_driver.suites.holmes.recorded import read_scores
+from poolbench_driver.suites.ce_bench.recordings import read_tree
+from poolbench_driver.suites.holmes.recordings import read_scores
 
 #: What answers each question, and the number of paths that it takes.
 QUESTIONS: dict[str, tuple[int, Callable[..., str]]] = {

@@ -9,7 +9,7 @@ import numpy as np
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
 from poolbench.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.pages.text import items, paragraph, table, with_interval
-from poolbench_driver.suites.ce_bench.recorded import FIGURES, Entry, strata
+from poolbench_driver.suites.ce_bench.recordings import FIGURES, Entry, strata
 
 NUM_RESAMPLES = 1000
 #: Fewest autoencoders of an architecture whose mean is compared.

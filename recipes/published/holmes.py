@@ -19,7 +19,7 @@ from poolbench.statistics.winning_rate import (
     winning_rate_resamples,
 )
 from poolbench_driver.pages.text import items, paragraph, table, with_interval
-from poolbench_driver.suites.holmes.recorded import DEFINITIONS, ScoreTable
+from poolbench_driver.suites.holmes.recordings import DEFINITIONS, ScoreTable
 
 #: Models of at most 220 million parameters, which the paper compares by architecture.
 ENCODERS = (

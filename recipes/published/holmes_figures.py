@@ -20,7 +20,7 @@ from poolbench_driver.contract.source import read_csv
 from poolbench_driver.contract.vega import Spec, drawn
 from poolbench_driver.pages.drawing import chart, looks_of, name_axis, number_axis, picture, points, trends
 from poolbench_driver.pages.text import paragraph, table, with_interval
-from poolbench_driver.suites.holmes.recorded import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
+from poolbench_driver.suites.holmes.recordings import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
 #: Marks of the page between which the figures stand.

@@ -37,7 +37,7 @@ from poolbench_driver.release.activations import export_activations
 from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export, releasable_concepts
-from poolbench_driver.release.steered import export_steered_outputs
+from poolbench_driver.release.steered_outputs import export_steered_outputs
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import make_plan
 

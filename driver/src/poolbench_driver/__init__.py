@@ -25,7 +25,7 @@ The packages, from the top down. A package imports only packages below it, which
     stages      from settings to the tasks and artifact keys of vectors, probes, texts and scores
     imports     activations, scorers and autoencoders from elsewhere
     models      depth, width and revision of models       corpora       passages and prompts of a run
-    adhoc       files and requests of the commands that ask one service
+    queries     files and requests of the commands that ask one service
     doctor      checks of machine, cluster and models
     pilots      accuracies of pilot runs, and the number of passages that a comparison needs
     config      the settings of a run
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from poolbench_driver.api.driving import RunHandle, run
     from poolbench_driver.api.listing import ls
     from poolbench_driver.api.loading import Comparison, Ranks, Run, load, ranks
-    from poolbench_driver.api.shown import Board, Chart, Rows, View
-    from poolbench_driver.api.steered import Piece, SteeredTexts
+    from poolbench_driver.api.notebook import Board, Chart, Rows, View
+    from poolbench_driver.api.steering import Piece, SteeredTexts
 
 __all__ = [
     "AsyncCluster", "Board", "Chart", "Cluster", "Comparison", "Direction", "Embeddings", "Explained", "Piece",
@@ -57,8 +57,8 @@ _PLACES = {
     "driving": ("RunHandle", "run"),
     "listing": ("ls",),
     "loading": ("Comparison", "Ranks", "Run", "load", "ranks"),
-    "shown": ("Board", "Chart", "Rows", "View"),
-    "steered": ("Piece", "SteeredTexts"),
+    "notebook": ("Board", "Chart", "Rows", "View"),
+    "steering": ("Piece", "SteeredTexts"),
 }
 
 

@@ -16,7 +16,6 @@ from poolbench.errors import NotFoundError, PoolbenchError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.wilcoxon import least_p
 from poolbench.storage import Artifacts
-from poolbench_driver.adhoc.embedding import Embedder, Reference
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import ShowsEvidence
@@ -31,6 +30,7 @@ from poolbench_driver.pages.html import parts_html
 from poolbench_driver.pages.plain import figure, is_rank, number
 from poolbench_driver.pages.text import interval, listed
 from poolbench_driver.pages.tokens import explained_blocks, feature_parts
+from poolbench_driver.queries.embedding import Embedder, Reference
 from poolbench_driver.records import Run, recall_concepts, write_table
 from poolbench_driver.stages.stage import Plan
 

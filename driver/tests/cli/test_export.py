@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from driver.tests.release.test_directions import written
-from driver.tests.release.test_steered import rising
+from driver.tests.release.test_steered_outputs import rising
 from driver.tests.releases import export_of
 from driver.tests.run_folders import assembled
 

@@ -22,7 +22,7 @@ from poolbench_driver.find.necessity import (
     necessity_measures,
     necessity_part,
 )
-from poolbench_driver.find.scored import ScoredKeys
+from poolbench_driver.find.scoring import ScoredKeys
 from poolbench_driver.stages.stage import PlannedWork
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure

@@ -33,10 +33,10 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run
 from poolbench_driver.report import page_of
-from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, check, plan, resolve
 from poolbench_driver.suites.data_requirements.sets import read_sets, sizes_of
+from poolbench_driver.suites.data_requirements.size_comparison import SizeComparison, compare_sizes
 
 SUITE = "data-requirements"
 MODEL = ModelInfo(resolve_model("demo"), 6, 256)

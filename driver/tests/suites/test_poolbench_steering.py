@@ -29,7 +29,7 @@ from poolbench_driver.suites.poolbench.d3 import (
     published_d3,
 )
 from poolbench_driver.suites.poolbench.measures.response import CURVE_STATISTICS, SteeringRules
-from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell
+from poolbench_driver.suites.poolbench.steering_results import CellTexts, SteeredCell
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
 NULL_STRENGTHS = STRENGTHS[:3]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver.tests.suites.ce_bench.test_recorded import CONFIG, put, result
+from driver.tests.suites.ce_bench.test_recordings import CONFIG, put, result
 from recipes.published.ce_bench import claims_markdown
 from recipes.published.saebench import agreement
 
 from poolbench.errors import InputError
-from poolbench_driver.suites.ce_bench.recorded import Entry, read_tree
+from poolbench_driver.suites.ce_bench.recordings import Entry, read_tree
 
 FOLDER = os.environ.get("POOLBENCH_REAL_TEXT", "")
 needs_table = pytest.mark.skipif(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver.tests.suites.holmes.test_recorded import BY_HAND, written
+from driver.tests.suites.holmes.test_recordings import BY_HAND, written
 from recipes.published.__main__ import main
 from recipes.published.holmes import DECODERS, ENCODERS, Rates, claims_markdown
 
-from poolbench_driver.suites.holmes.recorded import TYPES, board, read_scores
+from poolbench_driver.suites.holmes.recordings import TYPES, board, read_scores
 
 
 def test_claims_say_what_holds_under_each_definition(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from driver.tests.suites.holmes.test_recorded import written
+from driver.tests.suites.holmes.test_recordings import written
 from recipes.published.__main__ import main
 from recipes.published.holmes_figures import (
     FOLDER,
@@ -22,7 +22,7 @@ from scipy import stats
 
 from poolbench.errors import InputError
 from poolbench_driver.pages.drawing import name_axis
-from poolbench_driver.suites.holmes.recorded import TYPES, read_scores
+from poolbench_driver.suites.holmes.recordings import TYPES, read_scores
 
 MODELS = ("EleutherAI/pythia-70m", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-12b", "gpt2", "google/flan-t5-xl")
 SETS = tuple((f"{kind}-{number}", kind, f"phenomenon-{number}") for kind in TYPES for number in range(4))

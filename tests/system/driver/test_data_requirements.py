@@ -9,7 +9,7 @@ import pytest
 from poolbench.statistics.mcnemar import mcnemar_test
 from poolbench.statistics.pilots import recommended_size
 from poolbench.steps.prober import PilotParams
-from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
+from poolbench_driver.suites.data_requirements.size_comparison import SizeComparison, compare_sizes
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, pilot_answers
 

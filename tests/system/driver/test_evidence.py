@@ -13,11 +13,11 @@ from poolbench.contracts.tables import directions_schema, table_from_rows, vecto
 from poolbench.errors import NotFoundError
 from poolbench.settings import ClusterSettings
 from poolbench.worker.service import load_service
-from poolbench_driver.adhoc.embedding import Embedder
-from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.contract.page import SideBySide
 from poolbench_driver.evidence import evidence_of, keep_texts, tokens_of
+from poolbench_driver.queries.embedding import Embedder
+from poolbench_driver.queries.texts import TextLine
 from poolbench_driver.records import Run, write_table
 
 folder, made = of_driver.folder, of_driver.made

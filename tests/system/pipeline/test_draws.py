@@ -53,7 +53,7 @@ KEEPS_GROUPS = {
     "poolbench_corpora.probing.data:as_passages": "groups of the set",
     "poolbench_driver.suites.holmes.plan:resolve": "groups of the set",
     "poolbench_driver.suites.holmes.rates:winning_rates": "phenomena",
-    "poolbench_driver.suites.holmes.recorded:ScoreTable.weights": "phenomena",
+    "poolbench_driver.suites.holmes.recordings:ScoreTable.weights": "phenomena",
     "poolbench_driver.suites.poolbench.audit:_baseline": "groups, the resamples of D1",
     "poolbench_driver.suites.poolbench.report.board:mean_cell": "concepts",
     "poolbench_driver.suites.poolbench.verification:_d1.counts": "groups, the resamples of D1",

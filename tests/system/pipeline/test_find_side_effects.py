@@ -20,7 +20,7 @@ from poolbench.worker.worker import Worker
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.find.held_out import HeldOutText, held_out_texts, text_keys
-from poolbench_driver.find.scored import scorers_of
+from poolbench_driver.find.scoring import scorers_of
 from poolbench_driver.find.selection import Candidate, Selection, select
 from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts, side_effect

@@ -29,7 +29,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
-from poolbench_driver.imports.imported_states import imported_model
+from poolbench_driver.imports.states import imported_model
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import create_run
 from poolbench_driver.release.activations import export_activations

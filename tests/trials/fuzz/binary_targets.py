@@ -20,9 +20,9 @@ from poolbench.errors import PoolbenchError
 from poolbench.storage import Artifacts
 from poolbench.storage.artifacts import TABLE_FILE, FileEntry, Manifest, folder_of, manifest_path, table_to_bytes
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.adhoc.arrays import load_array
 from poolbench_driver.cluster.services import table_of_stream
 from poolbench_driver.imports.activation_files import ActivationReader
+from poolbench_driver.queries.arrays import load_array
 from poolbench_steerer.http.vectors import parse_safetensors
 
 KEY = "fuzz.0"

@@ -22,10 +22,10 @@ from poolbench.storage.artifacts import FileEntry, Manifest, folder_of, manifest
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.scorers import ScorerRecords
 from poolbench_corpora.io import read_concept, read_manifest
-from poolbench_driver.adhoc.texts import read_lines
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop.outcomes import DamagedRecordError, read_failure
 from poolbench_driver.models.describe import _local_shape
+from poolbench_driver.queries.texts import read_lines
 from poolbench_driver.records.record import RunRecords, encode_keys
 
 KEY = "fuzz.0"

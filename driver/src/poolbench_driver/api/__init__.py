@@ -6,6 +6,6 @@
 | `driving` | `run`, and `RunHandle` for a run that a background thread drives |
 | `loading` | `load`, `ranks`, and the classes of a run and of a comparison of two runs |
 | `listing` | `ls`: registered, stored and imported objects |
-| `answers`, `steered` | the answers of the services |
-| `shown` | tables and pictures that notebooks draw |
+| `answers`, `steering` | the answers of the services |
+| `notebook` | tables and pictures that notebooks draw |
 """

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import InputError
 from poolbench.statuses import Status
-from poolbench_driver.adhoc.given import listed
-from poolbench_driver.adhoc.texts import TextLine
-from poolbench_driver.api.shown import Rows, Shown, part_of
+from poolbench_driver.api.notebook import Rows, Shown, part_of
+from poolbench_driver.queries.plain_values import listed
+from poolbench_driver.queries.texts import TextLine
 
 if TYPE_CHECKING:
     import numpy as np

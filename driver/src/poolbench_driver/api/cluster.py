@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from poolbench.errors import ConfigError, InputError
 from poolbench.model_folders.folders import list_folder
 from poolbench.settings import ClusterSettings
-from poolbench_driver.adhoc.given import listed, of_plain_values, plain
-from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.api.answers import Direction, Embeddings, Explained, Probed, Scores, text_lines
-from poolbench_driver.api.steered import (
+from poolbench_driver.api.steering import (
     SteeredTexts,
     along_concept,
     along_features,
@@ -26,16 +24,18 @@ from poolbench_driver.api.steered import (
     vectors_of,
 )
 from poolbench_driver.cluster.services import GIVEN, Services, SlowServiceError
+from poolbench_driver.queries.plain_values import listed, of_plain_values, plain
+from poolbench_driver.queries.texts import TextLine
 from poolbench_driver.vectors.units import recommended, unit_of
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
     from poolbench.pooling.registry import StrategySpec
-    from poolbench_driver.adhoc.arrays import FileVectors
-    from poolbench_driver.adhoc.embedding import Reference
     from poolbench_driver.api.driving import RunHandle
-    from poolbench_driver.api.steered import AnyVector
+    from poolbench_driver.api.steering import AnyVector
     from poolbench_driver.config import RunConfig
+    from poolbench_driver.queries.arrays import FileVectors
+    from poolbench_driver.queries.embedding import Reference
 
 SIDES = ("left", "right")
 SINKS = ("exclude", "include")
@@ -192,7 +192,7 @@ class Cluster:
             InputError: No text could be embedded.
         """
         from poolbench.pooling.registry import STRATEGIES
-        from poolbench_driver.adhoc.embedding import Embedder
+        from poolbench_driver.queries.embedding import Embedder
 
         spec, lines = STRATEGIES.get(strategy), text_lines(texts)
         spec.resolve(dict(params or {}))
@@ -230,7 +230,7 @@ class Cluster:
             InputError: The text is not a string, or the direction cannot be read or has another width.
         """
         from poolbench.pooling.registry import STRATEGIES
-        from poolbench_driver.adhoc.embedding import Embedder, Reference
+        from poolbench_driver.queries.embedding import Embedder, Reference
 
         if not isinstance(text, str):
             raise InputError(f"the text is a {type(text).__name__}; give one text")
@@ -265,7 +265,7 @@ class Cluster:
         Raises:
             InputError: The task is unknown, or an array has a wrong length or type.
         """
-        from poolbench_driver.adhoc.arrays import labels_in, names_in
+        from poolbench_driver.queries.arrays import labels_in, names_in
 
         if task is not None and task not in TASKS:
             raise InputError(f"task is {task!r}; allowed: {', '.join(TASKS)}")
@@ -303,7 +303,7 @@ class Cluster:
         """
         import numpy as np
 
-        from poolbench_driver.adhoc.arrays import labels_in
+        from poolbench_driver.queries.arrays import labels_in
 
         if (negatives is None) == (labels is None):
             raise InputError("give the vectors of the other class, or the labels of both: one of the two")
@@ -490,7 +490,7 @@ def _reference(
     spec: StrategySpec, lines: Sequence[TextLine], idf_texts: Iterable[str] | Reference | None
 ) -> Reference | None:
     """Return the texts for document frequencies, or None if the strategy reads no annotation."""
-    from poolbench_driver.adhoc.embedding import Reference
+    from poolbench_driver.queries.embedding import Reference
 
     if not spec.reads_annotations:
         if idf_texts is not None:
@@ -507,7 +507,7 @@ def _reference(
 
 def _vectors(vectors: Any) -> FileVectors:
     """Return the vectors of a file, of `embed` or of an array. Raise InputError for any other value."""
-    from poolbench_driver.adhoc.arrays import FileVectors, checked_array
+    from poolbench_driver.queries.arrays import FileVectors, checked_array
 
     if isinstance(vectors, FileVectors):
         return vectors

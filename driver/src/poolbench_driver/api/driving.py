@@ -15,13 +15,13 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.statuses import RunState
 from poolbench_driver import records
-from poolbench_driver.adhoc.given import of_plain_values
 from poolbench_driver.api.loading import Run
 from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import default_preset, load_run_config
 from poolbench_driver.job import Job, Outcome
 from poolbench_driver.loop.progress import Display, JsonDisplay, open_display
+from poolbench_driver.queries.plain_values import of_plain_values
 from poolbench_driver.records import UNFINISHED, RunRecords, create_run
 from poolbench_driver.series import prepare_all, run_all
 

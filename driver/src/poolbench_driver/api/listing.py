@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
-from poolbench_driver.api.shown import Rows
+from poolbench_driver.api.notebook import Rows
 
 if TYPE_CHECKING:
     from poolbench_driver.records import Run, Runs
@@ -141,7 +141,7 @@ def _directions(_: Path) -> Entries:
 
 def _activations(_: Path) -> Entries:
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.imports.imported_states import list_imports
+    from poolbench_driver.imports.states import list_imports
 
     columns = ("name", "revision", "layers", "width", "concepts")
     return [

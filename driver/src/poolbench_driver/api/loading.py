@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver import records
-from poolbench_driver.api.shown import Board, Chart, Rows, Shown, View, part_of
+from poolbench_driver.api.notebook import Board, Chart, Rows, Shown, View, part_of
 from poolbench_driver.records import find_run, recall_concepts, without_copies
 from poolbench_driver.waiting import waiting
 

@@ -19,7 +19,6 @@ from poolbench.settings import refuse_unknown
 from poolbench.statuses import Code
 from poolbench.telemetry.logs import as_json, configure_logging
 from poolbench_driver.cli import (
-    adhoc,
     concept,
     corpus,
     dead_letters,
@@ -32,6 +31,7 @@ from poolbench_driver.cli import (
     login,
     persona,
     planning,
+    queries,
     reproduce,
     run,
     runs,
@@ -91,7 +91,7 @@ SECTIONS: dict[str, tuple[Any, ...]] = {
         *(view.open_page, show.show, runs.compare, runs.ranks, features.features, runs.report),
         *(sharing.submit, sharing.verify, sharing.push, sharing.pull, reproduce.reproduce),
     ),
-    "Ask a service": (adhoc.embed, adhoc.explain, adhoc.probe, adhoc.direction, adhoc.score),
+    "Ask a service": (queries.embed, queries.explain, queries.probe, queries.direction, queries.score),
     "Data": (listing.ls,),
     "Operate": (login.login, login.logout, upkeep.doctor, upkeep.model, upkeep.gc, upkeep.copy_store),
 }

@@ -125,7 +125,7 @@ def concept_export(what: str) -> Callable[..., int]:
         from poolbench_driver.release.activations import export_activations
         from poolbench_driver.release.directions import export_directions
         from poolbench_driver.release.scorers import export_scorers
-        from poolbench_driver.release.steered import export_steered_outputs
+        from poolbench_driver.release.steered_outputs import export_steered_outputs
 
         writers = (export_activations, export_directions, export_scorers, export_steered_outputs)
         write = dict(zip(_OF_CONCEPTS, writers, strict=True))[what]

@@ -41,8 +41,8 @@ def train(
     batch: Annotated[int, typer.Option(min=1, help="Sentences of a step.")] = 16,
 ) -> int:
     """Train a LoRA adapter on sentences, for `run --suite humanoid --after FOLDER`."""
-    from poolbench_driver.adhoc.texts import read_texts
     from poolbench_driver.models import obtain
+    from poolbench_driver.queries.texts import read_texts
     from poolbench_driver.suites.humanoid.training import Training
 
     earlier = _earlier_epochs(save_epochs, epochs)

@@ -276,7 +276,7 @@ def _checked(configs: list[RunConfig]) -> Session:
         SUITES.get(config.suite).load().check(config)
     from poolbench.config import MODEL_PRESETS, resolve_model
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports.imported_states import is_imported
+    from poolbench_driver.imports.states import is_imported
 
     session = open_session()
     for config in configs:
@@ -321,7 +321,7 @@ def _configs(
         if models or any(assignment.path == "model" for assignment in assignments):
             raise typer.BadParameter("--activations and --model name two models; give one")
         from poolbench_driver.cluster.session import open_session
-        from poolbench_driver.imports.imported_states import load_import
+        from poolbench_driver.imports.states import load_import
 
         imported = load_import(open_session().artifacts, activations)
         overrides = {**imported.settings(), **overrides}  # flags may still narrow them

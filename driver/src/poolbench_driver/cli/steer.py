@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
-from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.runs import RunsFolder
 from poolbench_driver.cli.tables import print_data, table_of
+from poolbench_driver.queries.texts import read_texts
 from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
-    from poolbench_driver.api.steered import Piece, SteeredTexts
+    from poolbench_driver.api.steering import Piece, SteeredTexts
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 _EDIT = "FILE:LAYER:STRENGTH[:OPERATION]"
@@ -86,7 +86,7 @@ def steer(
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
     from poolbench_driver.api.cluster import Cluster
-    from poolbench_driver.api.steered import LOADING
+    from poolbench_driver.api.steering import LOADING
 
     texts = [*(prompts or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
     if not texts:

@@ -12,7 +12,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import InputError
 
 if TYPE_CHECKING:
-    from poolbench_driver.adhoc.asked_stories import StoryFile
+    from poolbench_driver.queries.story_requests import StoryFile
 
 app = typer.Typer(help="Make pairs of stories about subjects.", no_args_is_help=True)
 
@@ -47,9 +47,9 @@ def make(
     from rich.progress import Progress
 
     from poolbench_corpora.stories.catalog import checked_name
-    from poolbench_driver.adhoc.asked_stories import StoryFile, ask_for_stories
-    from poolbench_driver.adhoc.endpoint import EndpointModel
-    from poolbench_driver.adhoc.texts import read_texts
+    from poolbench_driver.queries.endpoint import EndpointModel
+    from poolbench_driver.queries.story_requests import StoryFile, ask_for_stories
+    from poolbench_driver.queries.texts import read_texts
 
     listed = [*(subjects or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
     names = list(dict.fromkeys(subject.strip() for subject in listed if subject.strip()))

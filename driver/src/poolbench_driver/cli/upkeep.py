@@ -71,7 +71,7 @@ def gc(
     from poolbench.storage import older_than
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports.imported_states import imported_keys
+    from poolbench_driver.imports.states import imported_keys
     from poolbench_driver.records import RunRecords, Runs
 
     session = open_session()

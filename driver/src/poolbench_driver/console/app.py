@@ -23,12 +23,12 @@ from poolbench.http.tokens import Tokens
 from poolbench.storage import Artifacts
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.board import BoardView
-from poolbench_driver.console.compared import comparison_page
 from poolbench_driver.console.guard import LOGIN, Guard, signed_in, start_of
-from poolbench_driver.console.listed import runs_page
 from poolbench_driver.console.live import Live, letter_page, live_page, progress_page
 from poolbench_driver.console.playground import PATH as PLAYGROUND
 from poolbench_driver.console.playground import Playground, playground_page
+from poolbench_driver.console.run_comparison import comparison_page
+from poolbench_driver.console.run_list import runs_page
 from poolbench_driver.contract.evidence import TOKENS, TextGroup
 from poolbench_driver.contract.page import Answer, Page, Part, Span, Table
 from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_reader, tokens_of

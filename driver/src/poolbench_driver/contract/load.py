@@ -20,7 +20,7 @@ from poolbench_driver.config import (
 from poolbench_driver.contract import PRESET, PRESET_OF_PRETRAINED
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import SuiteInfo
-from poolbench_driver.imports.imported_states import is_imported
+from poolbench_driver.imports.states import is_imported
 
 _MAX_ISSUES = 20
 

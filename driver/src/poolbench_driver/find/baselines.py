@@ -33,7 +33,7 @@ from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Tabl
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep, openings_step, stored_rows
 from poolbench_driver.find.figures import card_measure
-from poolbench_driver.find.scored import read_stage
+from poolbench_driver.find.scoring import read_stage
 from poolbench_driver.find.selection import Candidate, Selection
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.pages.text import interval

@@ -20,12 +20,12 @@ from poolbench.statuses import Status
 from poolbench.steps.extractor import CALIBRATION, DAMAGE, DIRECTIONS, LENS, PASSAGES, STEERED_TEXTS, DamageParams
 from poolbench_corpora.probing import PROBING_SETS, Sample, are_shipped, samples_of
 from poolbench_corpora.reading import is_missing, read_rows, text_in
-from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
 from poolbench_driver.find.figures import pair_accuracy, text_damage
-from poolbench_driver.find.scored import rules_of, send
+from poolbench_driver.find.scoring import rules_of, send
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.queries.texts import read_texts
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Vector

@@ -24,11 +24,11 @@ from poolbench.statistics.correlation import spearman
 from poolbench.statistics.response import MIN_OPENINGS
 from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
-from poolbench_driver.adhoc.endpoint import EndpointModel, Reply, in_parallel
 from poolbench_driver.contract.source import read_csv
 from poolbench_driver.find.figures import Samples
 from poolbench_driver.find.held_out import HeldOutText
 from poolbench_driver.pages.text import listed
+from poolbench_driver.queries.endpoint import EndpointModel, Reply, in_parallel
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 

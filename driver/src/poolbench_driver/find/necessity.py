@@ -43,7 +43,7 @@ from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Tabl
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.find.figures import card_measure
-from poolbench_driver.find.scored import (
+from poolbench_driver.find.scoring import (
     ScoredKeys,
     figure,
     plan_scored,

@@ -23,14 +23,14 @@ from poolbench.statuses import Status
 from poolbench.steps.steerer import PROMPTS
 from poolbench.texts import load_openings
 from poolbench_corpora.reading import name_in, read_rows, text_in
-from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import SteeringConfig
 from poolbench_driver.corpora.sources import stored_rows
-from poolbench_driver.find import scored
+from poolbench_driver.find import scoring
 from poolbench_driver.find.damage import DamageTask, UserTexts, benign_of
-from poolbench_driver.find.scored import ScoredKeys
+from poolbench_driver.find.scoring import ScoredKeys
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.queries.texts import TextLine
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage
 from poolbench_driver.stages.steering import Scorers, generate
@@ -118,7 +118,7 @@ class Robustness:
         assert plan.steering is not None
         vectors, (concept,) = self.vectors(scope), plan.vectors.concepts
         seconds = dict.fromkeys(filter(None, map(_concept_of, vectors)))
-        trained, lacking = scored.scorers_of(plan, concept, list(seconds), session, train=False)
+        trained, lacking = scoring.scorers_of(plan, concept, list(seconds), session, train=False)
         scorers = Scorers(PlannedWork(), {**trained.concepts, **plan.steering.scorers.concepts})
         try:
             passages = benign_of(plan, benign, session)["text"].to_pylist()
@@ -130,7 +130,7 @@ class Robustness:
             gains[name] = plan_gain(draft, task, prompts, changes) if prompts else CellError(Status.TOO_FEW, why)
         for vector in vectors:
             gains |= plan_composition(draft, task, vector, list(openings.items()), scorers)
-        source = scored.send(plan, session, display, Stage(draft.work), run_id=task.run_id)
+        source = scoring.send(plan, session, display, Stage(draft.work), run_id=task.run_id)
 
         def read(metric: str) -> Measure:
             gain = gains[metric.removeprefix("robustness.")]
@@ -139,10 +139,10 @@ class Robustness:
             reader = gain[2]
             if reader not in scorers.concepts:
                 raise CellError(Status.NO_SCORER, lacking.get(reader, "its concept is not registered here"))
-            raised, base = (scored.scored_of(source, of_texts) for of_texts in gain[:2])
-            return paired_gain(metric, raised, base, scored.gated(reader, scorers, source), scored.rules_of(plan))
+            raised, base = (scoring.scored_of(source, of_texts) for of_texts in gain[:2])
+            return paired_gain(metric, raised, base, scoring.gated(reader, scorers, source), scoring.rules_of(plan))
 
-        measures = [scored.figure(f"robustness.{name}", read) for name in gains]
+        measures = [scoring.figure(f"robustness.{name}", read) for name in gains]
         return [*measures, spread_of(measures)]
 
 
@@ -187,7 +187,7 @@ def plan_gain(draft: Draft, task: DamageTask, prompts: Prompts, changes: Mapping
     texts = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,), **changes)
     texts |= generate(scope, draft, inputs, {STEERED: artifact}, (task.strength,), (task.construction,), **changes)
     text_keys = {name: of_name.texts for name, of_name in texts.items()}
-    keys = scored.plan_scored(draft, steering.scorers, [concept], text_keys)
+    keys = scoring.plan_scored(draft, steering.scorers, [concept], text_keys)
     return keys[STEERED], keys[UNSTEERED], concept
 
 
@@ -217,7 +217,7 @@ def plan_composition(
     except CellError as error:
         return dict.fromkeys(names, error)
     concepts = [one for one in dict.fromkeys((concept, second)) if one in scorers.concepts]
-    keys = scored.plan_scored(draft, scorers, concepts, texts)
+    keys = scoring.plan_scored(draft, scorers, concepts, texts)
     gains = [(keys[label], keys[UNSTEERED], one) for one in (concept, second) for label in ("both", "alone")]
     return dict(zip(names, gains, strict=True))
 

@@ -19,7 +19,6 @@ from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError, shown
 from poolbench.statistics.response import ResponseGrid, single_grid
 from poolbench.statuses import Status
-from poolbench_driver.adhoc.endpoint import EndpointModel
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.find.baselines import baselines_of
@@ -28,17 +27,18 @@ from poolbench_driver.find.held_out import held_out_texts
 from poolbench_driver.find.judge import Judge
 from poolbench_driver.find.necessity import necessity_of
 from poolbench_driver.find.robustness import Robustness
-from poolbench_driver.find.scored import rules_of
+from poolbench_driver.find.scoring import rules_of
 from poolbench_driver.find.selection import Candidate, Selection, select
 from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.queries.endpoint import EndpointModel
 from poolbench_driver.records import Run
 from poolbench_driver.series import prepare_all, run_all
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.steered import tables_of_scores
+from poolbench_driver.suites.poolbench.steering_results import tables_of_scores
 from poolbench_driver.vectors.card import CardMeasure, Strength, Vector, refuse_other_vector
 from poolbench_driver.vectors.of_run import vector_of_run
 

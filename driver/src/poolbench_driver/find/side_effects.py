@@ -15,7 +15,7 @@ from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.find.figures import card_measure
 from poolbench_driver.find.held_out import HeldOutText, text_keys
-from poolbench_driver.find.scored import figure, gated, rules_of, scorers_of, send
+from poolbench_driver.find.scoring import figure, gated, rules_of, scorers_of, send
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import plan_scores_of

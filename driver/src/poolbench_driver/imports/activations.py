@@ -18,7 +18,7 @@ from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
 from poolbench_corpora.io import read_concept
 from poolbench_driver.imports.activation_files import ActivationReader, FileIndex, LayerArrays
-from poolbench_driver.imports.imported_states import ActivationImport, StatesEntry, checked_name, save_import
+from poolbench_driver.imports.states import ActivationImport, StatesEntry, checked_name, save_import
 
 SPLITS = ("train", "test")
 Say = Callable[[str], None]

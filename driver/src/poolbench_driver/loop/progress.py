@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -61,7 +61,7 @@ class _Counting:
         self.sent_s: dict[str, float] = {}
         self.ended_s: dict[str, float] = {}
         self.worked_s: dict[str, float] = {}  # how long tasks were in flight until the last one ended
-        self._in_flight_s = Counter[str]()  # how long tasks were in flight until the last tick
+        self._in_flight_s = defaultdict[str, float](float)  # how long tasks were in flight until the last tick
         self._ticked_s, self._kinds_in_flight = 0.0, set[str]()
 
     def start(self, totals: Counter[str]) -> None:

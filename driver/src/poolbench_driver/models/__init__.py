@@ -3,6 +3,7 @@
 Nothing here imports Transformers before a conversion begins.
 """
 
+from poolbench_driver.models.conversion import make_model, obtain
 from poolbench_driver.models.describe import (
     MODEL_LICENCES,
     ModelInfo,
@@ -11,4 +12,3 @@ from poolbench_driver.models.describe import (
     describe_model,
     model_type,
 )
-from poolbench_driver.models.made import make_model, obtain

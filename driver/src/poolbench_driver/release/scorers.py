@@ -19,7 +19,7 @@ from poolbench.model_folders.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, REPORT, WEIGHTS, WINDOW_TOKENS
 from poolbench_driver.dataset_folder import hub_header, write_release
 from poolbench_driver.release.source import Export
-from poolbench_driver.release.steered import scorer_notes
+from poolbench_driver.release.steered_outputs import scorer_notes
 
 KIND = "poolbench-scorers"
 META, MODEL = "meta.json", "model.safetensors"

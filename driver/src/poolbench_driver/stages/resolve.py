@@ -4,8 +4,8 @@ from poolbench.concepts import CONCEPTS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import absent_concepts, require_one_kind, require_seed_words
-from poolbench_driver.imports.imported_states import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
+from poolbench_driver.imports.states import imported_model, is_imported
 from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.stages.scope import Scope, left_out, neighbours_of, resolve_names
 from poolbench_driver.stages.stage import committed_keys

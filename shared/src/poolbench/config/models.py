@@ -26,7 +26,7 @@ EMBEDDING_INDEX = -1
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
 
-#: Sources of presets: a folder that the project ships, and one that `poolbench_driver.models.made` makes.
+#: Sources of presets: a folder that the project ships, and one that `poolbench_driver.models.conversion` makes.
 _ASSET, _MADE = "asset:", "made:"
 #: In the folder of a converted model: where its weights come from, and which files the conversion wrote.
 CONVERSION_FILE = "poolbench.json"

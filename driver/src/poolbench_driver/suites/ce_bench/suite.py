@@ -16,7 +16,7 @@ from poolbench_driver.suites.ce_bench import report as reporting
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.evidence import BEHIND
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
-from poolbench_driver.suites.ce_bench.recorded import board, board_markdown, read_tree
+from poolbench_driver.suites.ce_bench.recordings import board, board_markdown, read_tree
 from poolbench_driver.suites.ce_bench.rows import assemble
 
 

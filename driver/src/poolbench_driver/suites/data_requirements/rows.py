@@ -17,9 +17,9 @@ from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.data_requirements import metrics
-from poolbench_driver.suites.data_requirements.compared import SizeComparison, compare_sizes
 from poolbench_driver.suites.data_requirements.config import display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, DataScope
+from poolbench_driver.suites.data_requirements.size_comparison import SizeComparison, compare_sizes
 
 CI_METHOD = "t over folds in rotation, with the variance of overlapping training sets (Nadeau & Bengio)"
 #: Sides of a comparison by number, 0 is the first configuration.

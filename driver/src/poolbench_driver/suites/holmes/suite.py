@@ -11,13 +11,13 @@ from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.suites.holmes import joined as joining
+from poolbench_driver.suites.holmes import joins
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes import report as reporting
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.evidence import BEHIND
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
-from poolbench_driver.suites.holmes.recorded import board, board_markdown
+from poolbench_driver.suites.holmes.recordings import board, board_markdown
 from poolbench_driver.suites.holmes.rows import assemble
 
 
@@ -66,7 +66,7 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
 
     def recorded(self, source: Path) -> Recorded:
         """Return the winning rates of a table of the public leaderboard."""
-        scores = joining.read_table(source)
+        scores = joins.read_table(source)
         rows = board(scores)
         return Recorded(rows, board_markdown(source, scores, rows), scores.notes)
 
@@ -76,9 +76,9 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
             entrant
             for origin in joined
             for entrant in (
-                joining.entrants_of_output(origin) if isinstance(origin, Path) else joining.entrants_of_run(origin)
+                joins.entrants_of_output(origin) if isinstance(origin, Path) else joins.entrants_of_run(origin)
             )
         ]
-        table = joining.join(joining.read_table(source, joining.one_portion(entrants)), entrants)
+        table = joins.join(joins.read_table(source, joins.one_portion(entrants)), entrants)
         rows = [{**row, "joined": row["entrant"] in table.names} for row in board(table.scores)]
         return Recorded(rows, board_markdown(source, table.scores, rows, table.note), [table.note, *table.scores.notes])

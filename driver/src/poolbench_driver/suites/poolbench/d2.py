@@ -33,7 +33,7 @@ from poolbench_driver.suites.poolbench.measures.response import (
     opening_interval,
     with_direction_spread,
 )
-from poolbench_driver.suites.poolbench.steered import CellTexts
+from poolbench_driver.suites.poolbench.steering_results import CellTexts
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"
 EXCESS_CI_METHOD = "paired bootstrap over openings, expanded percentile, with the spread of null directions"

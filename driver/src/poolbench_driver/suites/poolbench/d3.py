@@ -28,7 +28,7 @@ from poolbench_driver.suites.poolbench.measures.response import (
     opening_interval,
     with_direction_spread,
 )
-from poolbench_driver.suites.poolbench.steered import CellTexts, SteeredCell
+from poolbench_driver.suites.poolbench.steering_results import CellTexts, SteeredCell
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"
 EXCESS_CI_METHOD = f"{CI_METHOD}, with the spread of null directions"

@@ -11,7 +11,7 @@ from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
 from poolbench_driver.contract.verification import Check, Say
-from poolbench_driver.imports.imported_states import is_imported
+from poolbench_driver.imports.states import is_imported
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.names import check_names
 from poolbench_driver.stages.resolve import resolve

@@ -18,7 +18,7 @@ from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, resp
 from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.presets import other_settings
-from poolbench_driver.suites.poolbench.steered import SteeredCell, SteeringResults
+from poolbench_driver.suites.poolbench.steering_results import SteeredCell, SteeringResults
 
 
 def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:

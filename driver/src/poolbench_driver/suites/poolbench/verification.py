@@ -26,7 +26,7 @@ from poolbench_driver.contract.source import opaque
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, compared
 from poolbench_driver.corpora.sources import passages_step
-from poolbench_driver.imports.imported_states import is_imported
+from poolbench_driver.imports.states import is_imported
 from poolbench_driver.stages.scope import wanted_scorers
 from poolbench_driver.suites.poolbench.d1 import concept_check_rows
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures
@@ -34,7 +34,13 @@ from poolbench_driver.suites.poolbench.d3 import all_d3
 from poolbench_driver.suites.poolbench.gates import check_gates
 from poolbench_driver.suites.poolbench.omission import check_coverage, openings_of_cells, passages_of_cells
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.steered import UNUSABLE, CellTexts, SteeredCell, rules_of, tables_of_scores
+from poolbench_driver.suites.poolbench.steering_results import (
+    UNUSABLE,
+    CellTexts,
+    SteeredCell,
+    rules_of,
+    tables_of_scores,
+)
 
 #: Figures that the scores of passages give.
 _OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")

@@ -14,8 +14,8 @@ import yaml
 from tests.servers.answering import answering
 
 from poolbench_corpora.stories import read_stories
-from poolbench_driver.adhoc import endpoint
-from poolbench_driver.adhoc.asked_stories import StoryFile
+from poolbench_driver.queries import endpoint
+from poolbench_driver.queries.story_requests import StoryFile
 
 KEY = "sk-never-in-a-file"
 HIGH = "<high>It was <subject>very {0}</subject> on the way to {1}.</high>"

@@ -12,11 +12,11 @@ from pyarrow import csv
 
 from poolbench.contracts.tables import vector_column, vector_matrix
 from poolbench.errors import ConfigError, EndpointError, InputError
-from poolbench_driver.adhoc.arrays import checked_array, labels_in, load_labels, load_names
-from poolbench_driver.adhoc.embedding import Embedder, Reference, replacing, write_npy, writer_of
-from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
-from poolbench_driver.cli.adhoc import parse_params
+from poolbench_driver.cli.queries import parse_params
 from poolbench_driver.cluster.services import ServiceError
+from poolbench_driver.queries.arrays import checked_array, labels_in, load_labels, load_names
+from poolbench_driver.queries.embedding import Embedder, Reference, replacing, write_npy, writer_of
+from poolbench_driver.queries.texts import TextLine, read_lines, read_texts
 
 
 def test_every_line_of_plain_text_is_a_row_and_a_blank_one_says_so(tmp_path: Path) -> None:

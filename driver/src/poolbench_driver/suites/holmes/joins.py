@@ -13,7 +13,7 @@ from poolbench_driver.contract.source import MISSING, TableLine, read_csv
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import SCORE
-from poolbench_driver.suites.holmes.recorded import ScoreTable, described, read_scores
+from poolbench_driver.suites.holmes.recordings import ScoreTable, described, read_scores
 
 #: Columns of `results_holmes.csv` and `results_flash-holmes.csv`, as the reference's `evaluate.py` writes them.
 _SET, _MODEL, _ENCODING, _CONTROL = "probing_dataset", "model_name", "encoding", "control_task_type"

@@ -16,8 +16,8 @@ import pyarrow as pa
 from poolbench.contracts.tables import vector_column, vector_matrix
 from poolbench.errors import ConfigError, EndpointError, InputError
 from poolbench.statuses import Code, Status
-from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cluster.services import ServiceError, Services
+from poolbench_driver.queries.texts import TextLine
 
 #: Texts of one request; a larger --batch-size raises it up to what the services take.
 REQUEST_TEXTS, MAX_REQUEST_TEXTS = 64, 1_000

@@ -8,7 +8,7 @@ import numpy as np
 
 from poolbench.errors import InputError
 from poolbench_corpora.reading import is_missing, is_unlabelled, marks_missing, name_in
-from poolbench_driver.adhoc.given import plain
+from poolbench_driver.queries.plain_values import plain
 
 NUMBERS = "fiub"
 _KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth values", "U": "words"}

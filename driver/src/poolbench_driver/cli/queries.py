@@ -13,8 +13,8 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError
 from poolbench.statuses import Status
-from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
 from poolbench_driver.cli.tables import AsJson, print_data, print_shaded, print_table
+from poolbench_driver.queries.texts import TextLine, read_lines, read_texts
 
 if TYPE_CHECKING:
     from poolbench_driver.api.answers import Embeddings, Scores
@@ -43,8 +43,8 @@ def embed(
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.pooling.registry import STRATEGIES
     from poolbench_corpora.own import parse_columns
-    from poolbench_driver.adhoc.embedding import Reference, replacing, writer_of
     from poolbench_driver.api.cluster import Cluster
+    from poolbench_driver.queries.embedding import Reference, replacing, writer_of
 
     write, spec = writer_of(output), STRATEGIES.get(strategy)
     lines = read_lines(input_, parse_columns(columns) if columns else None)
@@ -130,7 +130,7 @@ def _pair(part: str) -> tuple[str, Any]:
 
 def _report(embeddings: Embeddings, output: Path) -> int:
     """Print what was written and which lines failed; return the exit code."""
-    from poolbench_driver.adhoc.embedding import num_fallbacks
+    from poolbench_driver.queries.embedding import num_fallbacks
 
     notes, failed = embeddings.notes, embeddings.failed
     num = len(embeddings) - len(failed)
@@ -164,9 +164,9 @@ def probe(
     as_json: Annotated[bool, typer.Option("--json", help="Print figures, scores and folds as JSON.")] = False,
 ) -> None:
     """Compute D1 of your vectors, or scores, selectivity and code length of another task."""
-    from poolbench_driver.adhoc.arrays import load_labels, load_names, load_vectors
     from poolbench_driver.api.answers import FIGURES
     from poolbench_driver.api.cluster import Cluster
+    from poolbench_driver.queries.arrays import load_labels, load_names, load_vectors
 
     files = {"groups": groups, "splits": splits, "words": words, "domains": domains}
     columns = {name: load_names(file) for name, file in files.items() if file is not None}
@@ -196,8 +196,8 @@ def direction(
     """Make a direction from the vectors of two classes, for `steer --edit`."""
     import numpy as np
 
-    from poolbench_driver.adhoc.arrays import load_labels, load_vectors
     from poolbench_driver.api.cluster import Cluster
+    from poolbench_driver.queries.arrays import load_labels, load_vectors
 
     if (negatives is None) == (labels is None):
         raise InputError("give the vectors of the other class as a second file, or --labels: one of the two")

@@ -9,7 +9,7 @@ import pytest
 
 from poolbench.errors import InputError
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.suites.ce_bench.recorded import Entry, architecture_of, board, width_of
+from poolbench_driver.suites.ce_bench.recordings import Entry, architecture_of, board, width_of
 
 CONFIG = {
     "d_sae": 16384,

