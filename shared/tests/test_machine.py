@@ -36,12 +36,6 @@ def test_the_model_of_the_first_gpu_is_read_from_the_file_system(
     assert about.accelerator() == "NVIDIA H100 80GB HBM3"
 
 
-def test_a_process_outside_of_ray_has_no_gpus_assigned() -> None:
-    found = about.about_replica()
-    assert found["gpus_assigned"] == 0 and found["disk_free_bytes"] > 0
-    assert found["gpus_on_node"] == about.num_gpus()
-
-
 GIB = 2**30
 CHILD = """
 import subprocess, sys, time
