@@ -62,15 +62,6 @@ def test_a_concept_without_its_datasets_stops_no_other(
     assert "concept   passages  documents  dropped by rule" in said and "\nhedging   24 " in said
 
 
-def test_a_concept_that_finds_too_few_says_which_rule_dropped_them(
-    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(CorpusError, match="no concept could be made"):
-        build(copies, tmp_path / "out", "negation_density")
-    assert "the datasets hold 0 pairs for train" in (said := capsys.readouterr().out)
-    assert "dropped by rule: filter 240" in said and not list((tmp_path / "out").rglob("*.json*"))
-
-
 def test_the_window_is_measured_with_the_tokenizer(copies: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()

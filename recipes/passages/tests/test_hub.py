@@ -175,19 +175,6 @@ def test_mixed_line_ends_entities_and_breaks_are_cleaned(copies: Path) -> None:
     assert not any(sign in text for text in table["text"].to_pylist() for sign in ("\r", "<br", "&amp;"))
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b'{"body": "other"}\n', r"train\.jsonl, line 1: no column 'text'; there are body"),
-        (b'{"text": "' + b"a" * 8_100_000, r"train\.jsonl, line 1: more than 8,000,000 characters"),
-    ],
-)
-def test_a_bad_file_is_named_with_its_line(copies: Path, content: bytes, expected: str) -> None:
-    (copies / "cc_news" / "train.jsonl").write_bytes(content)
-    with pytest.raises(CorpusError, match=expected):
-        build(copies)
-
-
 def test_a_missing_copy_and_an_unknown_licence_name_their_flags(copies: Path) -> None:
     with pytest.raises(CorpusError, match=r"no licence is known of cc_news: --unknown-licences .*--without cc_news"):
         build(copies, unknown_licences=False)

@@ -35,13 +35,3 @@ def test_archives_of_these_commits_are_read(archives: Path) -> None:
     require_contents([ZORRO, AGE], archives)
     with pytest.raises(CorpusError, match=f"'blimp' is of commit {BLIMP.revision}, which .*MANIFEST.csv does not have"):
         require_contents([ZORRO, BLIMP], archives)
-
-
-def test_a_file_with_other_contents_is_named(archives: Path) -> None:
-    file = archives / "probing" / "zorro" / "irregular-verb.txt"
-    file.write_text("bad 1\ngood 1\n")
-    with pytest.raises(CorpusError, match=r"line 2: probing/zorro/irregular-verb.txt is absent or has another hash"):
-        require_contents([ZORRO], archives)
-    (archives / "MANIFEST.csv").unlink()
-    with pytest.raises(CorpusError, match=r"MANIFEST.csv: no such file"):
-        require_contents([ZORRO], archives)

@@ -312,11 +312,6 @@ def test_the_archives_decide_which_members_a_family_has(archives: Path) -> None:
     ]
 
 
-def test_without_archives_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="none of the real-text archives"):
-        archive_sets(tmp_path)
-
-
 def test_words_of_a_treebank(archives: Path) -> None:
     data = read_set(named("ud-upos", archives), archives)
     assert [note.reason for note in data.notes] == ["2 sentences whose words do not make their text are left out"]
