@@ -62,13 +62,13 @@ def first(context):
 """
 
 
-def package(site: Path, name: str, code: str, group: str = "poolbench.pooling", point: str = "") -> None:
-    """A module of this name as an installed package whose entry point is the module, or something in it."""
+def package(site: Path, name: str, code: str) -> None:
+    """A module of this name as an installed package whose entry point is the module."""
     (site / f"{name}.py").write_text(code.replace("{name}", name))
     info = site / f"{name}-0.3.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.3\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\npoint = {point or name}\n")
+    (info / "entry_points.txt").write_text(f"[poolbench.pooling]\npoint = {name}\n")
 
 
 def test_a_plug_in_that_fails_is_named(tmp_path: Path) -> None:
@@ -107,24 +107,6 @@ def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: P
     assert done.returncode == 0 and "tasks to do" in done.stdout, done.stderr
     wrong = run(suite, *dry, "A2_mux", **cluster)
     assert wrong.returncode == 2 and "A2_max" in wrong.stderr and "Traceback" not in wrong.stderr
-
-
-EARLIER = """
-from poolbench_driver.config import RunConfig
-from poolbench_driver.contract.suite import BoardSpec, MetricInfo, Suite, Tables
-
-class Earlier(Suite):
-    id = "earlier"
-    config = RunConfig
-    board = BoardSpec(ranked=("earlier.x",), shown=("earlier.x",))
-
-    def resolve(self, config, session, model=None):
-        return config
-
-    plan = assemble = resolve
-
-SUITE = Earlier()
-"""
 
 
 PAGE = """
@@ -178,12 +160,3 @@ def test_the_page_shows_the_example() -> None:
     (metadata,) = re.findall(r"```python\n(SUITE = .*?)```", page, re.DOTALL)
     assert metadata in whole[2]
     assert sum(len(text.splitlines()) for text in whole[1:]) <= 130
-
-
-def test_a_suite_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    """Its entry point names an instance of the suite's class, which was registered before there was `SuiteInfo`."""
-    package(tmp_path, "earlier", EARLIER, "poolbench.suites", "earlier:SUITE")
-    done = listing(tmp_path, "suites")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    message = "package earlier 0.3 cannot be loaded: it is of class Earlier; a suite (SuiteInfo)"
-    assert message in " ".join(done.stderr.split())
