@@ -392,34 +392,23 @@ def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) 
             inside.set()
             await release.wait()
 
-        async def receive() -> dict[str, Any]:
-            await asyncio.Event().wait()
-            return {}
-
-        async def send(message: Any) -> None:
-            """Nobody reads it."""
-
-        border = Border(app, BorderLimits())
-        await asyncio.to_thread(border.pause_for_requests)  # there is none
-        asked = asyncio.create_task(
-            border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
-        )
+        client = Client(Border(app, BorderLimits()))
+        await asyncio.to_thread(client.border.pause_for_requests)  # there is none
+        asked = client.start("/embed")
         await inside.wait()
-        pausing = asyncio.create_task(asyncio.to_thread(border.pause_for_requests))
+        pausing = asyncio.create_task(asyncio.to_thread(client.border.pause_for_requests))
         await asyncio.sleep(0.05)
         assert not pausing.done()
         release.set()
-        await asked
+        await asked.task
         await pausing
         inside.clear()
         release.clear()
         monkeypatch.setattr(border_module, "_SHORT_S", 0.0)
-        asked = asyncio.create_task(
-            border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
-        )
+        asked = client.start("/embed")
         await inside.wait()
-        await asyncio.to_thread(border.pause_for_requests)  # it is not a short one
+        await asyncio.to_thread(client.border.pause_for_requests)  # it is not a short one
         release.set()
-        await asked
+        await asked.task
 
     asyncio.run(scenario())
