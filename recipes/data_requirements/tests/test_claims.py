@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from recipes.data_requirements.__main__ import LAYER, MODEL, second_sides
-from recipes.data_requirements.claims import MLP, PUBLISHED, SCRAMBLED, STATIC, claims_of, claims_table, published_of
+from recipes.data_requirements.claims import MLP, PUBLISHED, SCRAMBLED, STATIC, claims_of, published_of
 from recipes.data_requirements.lengths import LENGTHS
 from recipes.data_requirements.models import SHARES
 
@@ -63,11 +63,6 @@ def test_claims_that_the_figures_contradict_do_not_hold() -> None:
     falling = [comparison("ewt-tense", "noise 1", [0.9, 0.2]), comparison("ewt-tense", "noise 3", [0.9, 0.1])]
     holds = [claim.holds for claim in claims_of(reversed_order, falling)]
     assert holds == [False, False, False, True]  # without the static words and the MLP
-
-
-def test_the_table_counts_the_claims_that_hold() -> None:
-    text = claims_table(list(claims_of(COMPARED, NOISY)))
-    assert "6 hold here" in " ".join(text.split()) and text.count("| yes |") == 6
 
 
 def test_the_runs_have_the_sides_that_claims_are_about() -> None:

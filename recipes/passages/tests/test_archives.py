@@ -233,14 +233,6 @@ def test_every_rule_reads_registered_sources() -> None:
         assert (labels.rewrite is None) == (labels.negatives is not None)
 
 
-def test_too_few_passages_are_counted_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "passages" / "novels").mkdir(parents=True)
-    (tmp_path / "passages" / "novels" / "Hardy_Tess_1891.txt").write_text("It was perhaps so. " * 3)
-    monkeypatch.setattr("recipes.passages.build.read_documents", lambda name, _: ())
-    with pytest.raises(CorpusError, match=r"hold 0 pairs for train, 6 are asked for"):
-        build_real("hedging", archives=tmp_path, **SMALL)
-
-
 def archives() -> Path:
     """The folder of archives, or a skip that says where it was looked for."""
     folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from recipes.passages import building
-from recipes.passages.building import BuildOptions, build_folder, parse_window, what_to_build
+from recipes.passages.building import BuildOptions, build_folder, parse_window
 
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench.errors import CorpusError
 from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.planted.build import DEMO_WINDOW
@@ -35,20 +35,6 @@ def build(output: Path, *concepts: str, required: bool = False, seed: int = 0) -
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_what_a_command_names() -> None:
-    assert what_to_build("all", None, None, "archives") == (None, Path("corpora/archives"))
-    assert what_to_build("hedging,contrast", Path("x"), None, "archives") == ("hedging,contrast", Path("x"))
-    assert what_to_build("corpora/mine", None, "hedging", "archives") == ("hedging", Path("corpora/mine"))
-    assert what_to_build("mine", None, None, "archives") == (None, Path("mine"))
-    with pytest.raises(ConfigError, match="both name concepts"):
-        what_to_build("all", None, "hedging", "archives")
-    with pytest.raises(ConfigError, match="names the folder"):
-        what_to_build("corpora/mine", Path("other"), None, "archives")
-    for wrong in ("hedgin", "contrast,hedgin", "al"):
-        with pytest.raises(UnknownNameError, match="did you mean"):
-            what_to_build(wrong, None, None, "archives")
 
 
 def test_a_concept_that_fails_stops_no_other(
@@ -122,9 +108,3 @@ def test_a_window_of_tokens_cuts_the_passages(tmp_path: Path) -> None:
     manifest = read_manifest(tmp_path)
     assert manifest is not None and 90 <= manifest.window[0] < manifest.window[1] <= 140
     assert "--window 90-140" in manifest.recipe
-
-
-@pytest.mark.parametrize("text", ["", "90", "0-10", "160-90", "a-b", "90-160-200", "-5-10"])
-def test_what_is_no_window_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="smallest and the largest number of tokens"):
-        parse_window(text)

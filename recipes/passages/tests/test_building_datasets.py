@@ -15,7 +15,6 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from poolbench.config import BUDGETS
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_corpora.checks import validate_corpus
 from poolbench_corpora.io import read_concept, read_manifest
 
@@ -75,16 +74,3 @@ def test_the_window_is_measured_with_the_tokenizer(copies: Path, tmp_path: Path)
     assert str(tmp_path) not in manifest.model_dump_json()
     rows = read_concept(tmp_path / "out", "hedging").to_pylist()
     assert all(row["token_count"] == count(row["text"]) and 300 <= row["token_count"] <= 500 for row in rows)
-
-
-def test_what_a_source_does_not_take_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{}")
-    for source, options, error, said in (
-        ("archives", BuildOptions(leave_out=frozenset({"yelp"})), ConfigError, "--without .* are for datasets"),
-        ("archive", BuildOptions(), UnknownNameError, "did you mean archives"),
-        (f"local:{tmp_path}/none", OPTIONS, CorpusError, "no such folder"),
-        (f"local:{tmp_path}", BuildOptions(str(tmp_path)), ConfigError, "cannot be had .* another with --tokenizer"),
-    ):
-        with pytest.raises(error, match=said):
-            build_folder(tmp_path / "out", source, ["hedging"], "demo", 0, required=False, options=options)
-    assert not (tmp_path / "out").exists()

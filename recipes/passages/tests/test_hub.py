@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -113,35 +112,6 @@ def test_streaming_by_the_library_gives_a_corpus(tmp_path: Path, monkeypatch: py
     table = build_hub("hedging", reader, **options)
     assert validate_corpus(table, window=(60, 120)) == []
     assert table.equals(build_hub("hedging", reader, **options))
-
-
-def test_without_the_hub_the_error_names_the_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    offline(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        CorpusError, match=r"gfissore/arxiv-abstracts-2021 cannot be read .*--source local:PATH.*--without"
-    ):
-        next(reader_of("hf")(datasets()["arxiv"], 0))
-
-
-@pytest.mark.parametrize(
-    ("number", "said", "expected"),
-    [
-        (0, "Dataset 'x' is a gated dataset on the Hub. Visit it to ask for access.", "is gated: .* set HF_TOKEN"),
-        (1, "Connection broken: IncompleteRead(12 bytes read)", "broke off after 1 records .* run it again"),
-    ],
-)
-def test_gated_datasets_and_interrupted_downloads(
-    monkeypatch: pytest.MonkeyPatch, number: int, said: str, expected: str
-) -> None:
-    class Stream:
-        def shuffle(self, **_: int) -> Iterator[dict[str, str]]:
-            yield from [{"abstract": "text"}] * number
-            raise OSError(said)
-
-    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: Stream())
-    with pytest.raises(CorpusError, match=f"arxiv-abstracts-2021.*{expected}.*--source local:PATH"):
-        list(reader_of("hf")(datasets()["arxiv"], 0))
 
 
 def test_records_without_usable_text_are_counted() -> None:

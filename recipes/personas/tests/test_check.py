@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 from recipes.personas.__main__ import train
-from recipes.personas.check import Vectors, _states, load_model, measure, measure_adapter, tables, word_vectors
+from recipes.personas.check import Vectors, _states, load_model, measure_adapter, tables, word_vectors
 from recipes.personas.plans import Persona, Plan, plan_of
 from recipes.personas.words import FILE, read_words
 from safetensors.torch import load_file
@@ -73,11 +73,6 @@ def test_states_are_the_means_over_the_last_subwords_of_a_prefix() -> None:
         with torch.inference_mode():
             expected = model.model(tokens).last_hidden_state[0, prefix:].mean(0)
         np.testing.assert_allclose(state, expected.numpy(), atol=1e-4)
-
-
-def test_folder_without_adapters_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no folder with adapter_config\.json"):
-        measure(MODEL, tmp_path, read_words())
 
 
 def test_training_is_repeatable_keeps_what_exists_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

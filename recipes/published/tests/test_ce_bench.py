@@ -10,7 +10,6 @@ from driver.tests.suites.ce_bench.test_recorded import CONFIG, put, result
 from recipes.published.ce_bench import claims_markdown
 from recipes.published.saebench import agreement
 
-from poolbench.errors import InputError
 from poolbench_driver.suites.ce_bench.recorded import Entry, read_tree
 
 FOLDER = os.environ.get("POOLBENCH_REAL_TEXT", "")
@@ -108,32 +107,6 @@ def test_layers_and_sites_are_compared_at_equal_width(tmp_path: Path) -> None:
     # Layers 0 0 5 5 9 9 with scores 41 42 61 62 51 52: ranks 1.5 1.5 3.5 3.5 5.5 5.5 and 1 2 5 6 3 4.
     assert "gemma-2-2b residual, d = 16384, unnamed stories, 500 rows: Spearman 0.48, Pearson 0.55, 3 layers, 6" in said
     assert "Order of sites, gemma-2-2b layer 5, d = 16384, unnamed stories, 500 rows: mlp 70.0, residual 61.5" in said
-
-
-def test_widths_and_architectures_of_a_table_are_compared_too(tmp_path: Path) -> None:
-    file = tmp_path / "table.csv"
-    names = ("sae_variant", "topk_width-2pow16", "gated_width-2pow14", "p_anneal_width-2pow12")
-    lines = [f"{name},{line}" for name, line in zip(names, TABLE.splitlines(), strict=True)]
-    file.write_text("\n".join(lines).replace("contrastive,", "contrastive_score,").replace(",l0,", ",sparsity,"))
-    text = agreement(file)
-    assert "| log2 of the width | 100.00 |" in text
-    assert "- -L0: Kendall's tau 1.00; top_k -40, gated -80, p_anneal -120" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (TABLE.replace("l0", "L"), "line 1: no column l0 or sparsity"),
-        (TABLE.replace("80,.8", ",.8"), "line 3: l0 is missing"),
-        (TABLE.replace("80,.8", "many,.8"), "line 3, column 'l0': 'many' is not a number"),
-        ("\n".join(TABLE.splitlines()[:2]), "1 autoencoder; at least two"),
-    ],
-)
-def test_mistakes_in_a_table_name_file_and_line(tmp_path: Path, text: str, expected: str) -> None:
-    (tmp_path / "table.csv").write_text(text)
-    with pytest.raises(InputError) as caught:
-        agreement(tmp_path / "table.csv")
-    assert expected in str(caught.value) and "table.csv" in str(caught.value)
 
 
 @needs_table

@@ -6,22 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from driver.tests.suites.holmes.test_recorded import written
-from recipes.published.__main__ import main
 from recipes.published.holmes_figures import (
-    FOLDER,
     SERIES,
-    Point,
     other_taus,
     rank_changes,
-    scatter,
     sizes,
     type_taus,
-    write,
 )
 from scipy import stats
 
-from poolbench.errors import InputError
-from poolbench_driver.pages.drawing import name_axis
 from poolbench_driver.suites.holmes.recorded import TYPES, read_scores
 
 MODELS = ("EleutherAI/pythia-70m", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-12b", "gpt2", "google/flan-t5-xl")
@@ -87,32 +80,3 @@ def test_sizes_are_read_from_the_names_of_models() -> None:
     assert sizes(names, SERIES["Pythia"]) == {MODELS[0]: 70.0, MODELS[1]: 1400.0, MODELS[2]: 12000.0}
     assert sizes(names, SERIES["Pythia, deduplicated"]) == {"EleutherAI/pythia-410m-deduped": 410.0}
     assert sizes(names, SERIES["FLAN-T5"]) == {"google/flan-t5-small": 80.0, "google/flan-t5-xl": 3000.0}
-
-
-def test_a_picture_has_its_series_ticks_and_axes() -> None:
-    series = {"one": [Point("here", 1.0, (0.5, 1.5))], "two": [Point("there", 2.0)]}
-    drawn = scatter("t", series, name_axis(["here", "there"], "a"), "b")
-    assert all(f">{text}<" in drawn for text in ("one", "two", "a", "b", "here")) and "var(--" not in drawn
-    assert 'aria-label="one here: 1.00 (0.50 to 1.50)"' in drawn
-
-
-@pytest.mark.lane(name="simulations")
-def test_the_page_has_each_picture_and_what_the_tables_lack(
-    tables: tuple[Path, Path, dict[float, np.ndarray]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole, shares, _ = tables
-    recorded = tmp_path / "holmes-recorded.md"
-    recorded.write_text("# Claims\n")
-    with pytest.raises(InputError, match="lacks the marks"):
-        write(whole, shares, tmp_path)
-    recorded.write_text((FOLDER / "holmes-recorded.md").read_text())
-    assert "three pictures" in write(whole, shares, tmp_path)
-    page = recorded.read_text()
-    assert page.startswith("# Holmes") and page.count("## Does size help?") == 1 and "## What cannot" in page
-    for name in ("types", "sizes", "portions"):
-        assert f"(holmes-{name}.svg)" in page and (tmp_path / f"holmes-{name}.svg").read_text().startswith("<svg")
-    assert "| 1/32 | 20 |" in page and "| 1/2 | 20 |" in page
-    assert "| Pythia | 70 |" in page and "| Pythia | 12,000 |" in page and "| Pythia | 1,400 |" not in page
-    (tmp_path / "other.csv").write_text("probing dataset,train portion,M1,M2\ndep,.5,.1,.2\n")
-    assert main(["holmes-figures", str(whole), str(tmp_path / "other.csv")]) == 2
-    assert "the tables share 0 models and 0 sets" in capsys.readouterr().err

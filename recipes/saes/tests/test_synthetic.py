@@ -6,7 +6,6 @@ import torch
 from recipes.saes.synthetic import world
 from recipes.saes.synthetic.encoders import encoders
 from recipes.saes.synthetic.figures import SCORES, features_of, figures, lead
-from recipes.saes.synthetic.page import page
 from recipes.saes.synthetic.world import World
 
 from poolbench_extractor.features import coordinates
@@ -82,10 +81,3 @@ def test_the_scores_reward_splitting_as_published_and_missing_features_as_correc
     for name in ("contrastive", "independent", "interpretability"):
         assert lead(drawn, ("published", f"ce.{name}"), "split")[0] < 0
         assert lead(drawn, ("corrected", f"ce.{name}"), "half")[0] < 0
-
-
-def test_the_page_names_what_is_not_won(drawn):
-    text = page(drawn)
-    lost = [line for line in text.splitlines() if line.startswith("| ") and not line.endswith(" |  |")]
-    assert any(line.startswith("| published | ce.contrastive |") for line in lost) and "held_out" not in str(lost)
-    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 100
