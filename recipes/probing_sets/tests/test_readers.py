@@ -26,7 +26,7 @@ from recipes.probing_sets.readers.sentences import (
 from recipes.probing_sets.readers.treebank import Sentence, parse_conllu
 
 from poolbench.errors import ConfigError
-from poolbench_corpora.probing import ProbingData, ProbingSet, suite_sets
+from poolbench_corpora.probing import ProbingData, ProbingSet
 
 pytestmark = pytest.mark.lane(name="recipes")
 
@@ -344,31 +344,3 @@ def test_sets_of_the_archives(name: str) -> None:
     else:
         assert len({row["label"] for row in rows}) >= 2
     assert data.instances.equals(read_set(definition).instances)
-
-
-@needs_archives
-def test_sets_of_words_share_their_texts() -> None:
-    data = [read_set(definition) for definition in chosen("ud-*")]
-    texts = [set(each.passages["text"].to_pylist()) for each in data]
-    assert len(set.union(*texts)) <= 300 and all(len(each) >= 230 for each in texts)
-
-
-@needs_archives
-def test_minimal_pairs_of_the_archives() -> None:
-    blimp, zorro = chosen("blimp-*"), chosen("zorro-*")
-    # The numbers of files in the archive; two of Zorro's are not in the public suite.
-    assert (len(blimp), len(zorro)) == (59, 19)
-    assert len({each.id for each in zorro} & suite_sets().keys()) == 17
-    assert not {each.phenomenon for each in (*blimp, *zorro)} & {"minimal pairs"}
-    for definition in (*blimp[::20], *zorro[::9]):
-        data = read_set(definition)
-        assert Counter(data.instances["label"].to_pylist()) == {
-            "acceptable": data.instances.num_rows // 2,
-            "unacceptable": data.instances.num_rows // 2,
-        }
-        assert set(Counter(data.instances["group"].to_pylist()).values()) == {2} and not data.notes
-    first = {label: text for text, label, _ in labelled(read_set(named("blimp-principle_A_case_2")))[:2]}
-    assert first == {
-        "acceptable": "Eric imagines himself taking every rug.",
-        "unacceptable": "Eric imagines himself took every rug.",
-    }
