@@ -150,7 +150,7 @@ def by_hand(found: Audit, model: Any, features: Any) -> float:
 @pytest.mark.parametrize("concept", planted_concepts())
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.lane(name="series")) for seed in (1, 2))])
 def test_only_the_concept_separates_the_classes_of_planted_passages(concept: str, seed: int) -> None:
-    passages = build_planted(concept, seed=seed, num_train=200, num_test=200, num_scorer=0)
+    passages = build_planted(concept, seed=seed, num_train=200, num_test=60, num_scorer=0)
     found = audit(CONCEPTS.get(concept), passages, num_bootstrap=200)
     assert found.verdict == "pass", found.reasons
 
@@ -200,7 +200,7 @@ def test_pairs_that_share_their_domain_cannot_be_told_apart_by_it(num_domains: i
     In rows of mixed order, the gradient there is not exactly zero but a rounding error, and a Newton solver finds no
     step that lowers the loss: it reports that it did not converge in about half of these draws.
     """
-    for seed in range(20):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         domains = np.repeat(rng.choice(num_domains, size=80, p=rng.dirichlet(np.ones(num_domains))), 2)
         mixed = rng.permutation(160)

@@ -231,13 +231,6 @@ def test_a_table_that_the_manifest_lacks_is_refused(tmp_path: Path) -> None:
         read_concept(tmp_path, "hedging")
 
 
-def test_half_a_table_is_named(tmp_path: Path) -> None:
-    path = write_table(tmp_path, records_of("train", "test"))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CorpusError, match=r"passages\.parquet is not a whole Parquet file"):
-        read_concept(tmp_path, "hedging")
-
-
 def test_passages_that_replace_a_table_leave_the_other_tables_as_they_are(tmp_path: Path) -> None:
     path = write_table(tmp_path, records_of("train", "test"))
     write_manifest(tmp_path, manifest_of(tmp_path, path))

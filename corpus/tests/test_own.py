@@ -43,30 +43,10 @@ def test_jsonl_and_csv_hold_the_same(tmp_path: Path) -> None:
     assert found[0] == found[1] == [("one, two", "d1", "MIT"), ("three", "", "")]
 
 
-def test_plain_text_has_one_text_per_line(tmp_path: Path) -> None:
-    (tmp_path / "p.txt").write_text("It rains.\n\n The sun shines. \n")
-    found = read_texts(tmp_path / "p.txt")
-    assert [(text.text, text.where[-6:]) for text in found] == [("It rains.", "line 1"), ("The sun shines.", "line 3")]
-
-
 def test_pairs_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "p.jsonl", {"positive": "It may rain.", "negative": "It will rain.", "domain": "news"})
     ((positive, negative),) = read_pairs(path)
     assert (positive.text, negative.text, negative.domain) == ("It may rain.", "It will rain.", "news")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", b'{"text": "a", "domain": ["b"]}\n', "line 1: 'domain' is a list"),
-        ("a.csv", b'text\n"hello\n', "unexpected end of data"),
-    ],
-)
-def test_wrong_files_are_named_with_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(CorpusError, match=name) as raised:
-        read_texts(tmp_path / name)
-    assert message in str(raised.value)
 
 
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:

@@ -152,6 +152,8 @@ def test_texts_may_be_of_every_type_of_text(tmp_path: Path, kind: pa.DataType) -
         ("a.csv", b"text,text\na,b\n", "the column 'text' is there twice"),
         ("a.csv", b"id;text\na\n", "line 2: another number of fields than the 2 columns: 1"),
         ("a.csv", b"text,id\n", "has no texts"),
+        ("a.csv", b'text\n"hello\n', "unexpected end of data"),
+        ("a.jsonl", b'{"text": "a", "domain": ["b"]}\n', "line 1: 'domain' is a list"),
         ("a.tsv", b'id\ttext\nn0\t"I went home.\nn1\tThen I slept."\n', "line 3: a field of several lines"),
         ("a.json", b'[{"text": "a"}, 3]', "record 2: a int; expected an object"),
         ("a.json", b'[{"text": "a"},', "not JSON"),

@@ -6,7 +6,6 @@ from types import ModuleType
 import pytest
 from tests.pages import REPOSITORY, site_maker
 
-MAX_CELL = 120
 #: From the card: neighbours (distant, close) and the window in tokens.
 CONCEPTS = {
     "hedging": ("conditionality", "academic_tone", "300 to 500"),
@@ -99,9 +98,3 @@ def test_boards_have_all_strategies_and_what_they_need(tables: ModuleType) -> No
     strategies = card | extended
     assert {name: row["needs"] for name, row in strategies.items() if row["needs"] != "-"} == NEEDS
     assert {name for name, row in strategies.items() if row["cost"] != "-"} == set(NEEDS)
-
-
-def test_cells_are_short(tables: ModuleType) -> None:
-    parts = tables.strategy_parts() | {"concepts": tables.concept_parts()["concepts"]}
-    cells = [cell for table in parts.values() for row in rows(table).values() for cell in row.values()]
-    assert [cell for cell in cells if len(cell) > MAX_CELL] == []

@@ -1,12 +1,7 @@
-"""The documentation says what the code does: pages, links, commands, metric ids, the plug-in example."""
+"""The documentation says what the code does: pages, links, commands, metric ids."""
 
-import os
 import re
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.pages import NAMES, PAGES, REPOSITORY, site_maker
@@ -15,7 +10,6 @@ from poolbench_driver.contract.metrics import SUFFIXES, all_metrics
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _METRIC_ROW = re.compile(r"^\| `((?:d1|d2|d3|sinks|probe|scorer|rank|shift|holmes|ce|sparse|data)\.\w+)`", re.MULTILINE)
-_BLOCK = re.compile(r"```(?:python|toml)\n# (\S+)\n(.*?)```", re.DOTALL)
 _UNWANTED = (r"/work/", r"/root/", r"/tmp/", r"\bTODO\b", r"\bFIXME\b")
 
 
@@ -75,53 +69,6 @@ def test_metrics_page_lists_the_statuses() -> None:
         (REPOSITORY / "docs" / "metrics.md").read_text("utf-8").partition("\n## Statuses\n")[2].partition("\n## ")[0]
     )
     assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(Status)
-
-
-def test_plugin_example_registers(tmp_path: Path) -> None:
-    """The example of docs/extending.md, laid out as pip would, used in a process of its own."""
-    text = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
-    blocks = dict(_BLOCK.findall(text))
-    project = tomllib.loads(blocks.pop("pyproject.toml"))["project"]
-    package = tmp_path / "poolbench_example"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    for name, code in blocks.items():
-        (tmp_path / name).write_text(code, "utf-8")
-    _write_metadata(tmp_path, project)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", _USE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def _write_metadata(folder: Path, project: dict[str, Any]) -> None:
-    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    groups = project["entry-points"].items()
-    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in points.items()) for group, points in groups]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-
-
-_USE = """
-import numpy as np
-from poolbench.concepts import CONCEPTS
-from poolbench.directions import DirectionContext, compute_direction
-from poolbench.pooling import STRATEGIES, TokenContext, Words
-
-assert list(CONCEPTS.get("politeness").neighbours) == ["planning", "deference"]
-labels, none = np.array([1, 1, 0, 0]), np.empty((0, 2), dtype=int)
-vectors = np.array([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-found = compute_direction("Y_median", DirectionContext(vectors, labels, none))
-assert found.vector.tolist() == [1.0, 0.0] and found.raw_norm == 3.0
-words = Words(
-    start=np.array([0, 5]), end=np.array([4, 8]), upos=["NOUN", "VERB"], dep=["nsubj", "root"], head=[1, 1],
-    lemma=["bird", "fly"], entity=["", ""], sentence=np.zeros(2), clause=np.zeros(2),
-    keyword=np.zeros(2, dtype=bool),
-)
-context = TokenContext("p", np.array([[0, 4], [5, 8]]), np.zeros(2, dtype=bool), words=words)
-assert STRATEGIES.get("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
-assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
-"""
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("README.md") and n != "tests/README.md"])

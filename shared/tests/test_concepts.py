@@ -11,13 +11,6 @@ from poolbench.concepts.concept import parse_concept
 from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 
 
-def test_there_are_17_concepts_in_5_families() -> None:
-    concepts = CONCEPTS.all()
-    assert len(concepts) == 17
-    assert len({concept.family for concept in concepts}) == 5
-    assert [concept.id for concept in concepts] == sorted(concept.id for concept in concepts)
-
-
 @pytest.mark.parametrize("concept", CONCEPTS.all(), ids=lambda concept: concept.id)
 def test_neighbours_exist_and_differ(concept: Concept) -> None:
     distant, close = concept.neighbours

@@ -323,6 +323,7 @@ def test_work_ends_at_its_deadline_with_an_answer() -> None:
         call = await bordered(service, deadline_s=0.3).ask("/work")
         assert call.status == 504 and b'"deadline"' in call.body and b"0.3 s" in call.body
         await until(lambda: service.ended)
+        assert BorderLimits().deadline_s == HttpSettings.load().deadline_s
 
     asyncio.run(run())
 
@@ -375,15 +376,6 @@ def test_the_load_is_the_mean_number_of_verbs_and_knows_no_health(monkeypatch: p
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("sent", ["0", "-1", "inf", "nan", "soon"])
-def test_a_deadline_that_is_no_time_is_refused(sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOLBENCH_HTTP_DEADLINE_S", sent)
-    with pytest.raises(ConfigError, match="POOLBENCH_HTTP_DEADLINE_S"):
-        HttpSettings.load()
-    monkeypatch.delenv("POOLBENCH_HTTP_DEADLINE_S")
-    assert BorderLimits(1, 2, HttpSettings.load().deadline_s) == BorderLimits(1, 2)
-
-
 def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         inside, release = asyncio.Event(), asyncio.Event()
@@ -392,34 +384,23 @@ def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) 
             inside.set()
             await release.wait()
 
-        async def receive() -> dict[str, Any]:
-            await asyncio.Event().wait()
-            return {}
-
-        async def send(message: Any) -> None:
-            """Nobody reads it."""
-
-        border = Border(app, BorderLimits())
-        await asyncio.to_thread(border.pause_for_requests)  # there is none
-        asked = asyncio.create_task(
-            border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
-        )
+        client = Client(Border(app, BorderLimits()))
+        await asyncio.to_thread(client.border.pause_for_requests)  # there is none
+        asked = client.start("/embed")
         await inside.wait()
-        pausing = asyncio.create_task(asyncio.to_thread(border.pause_for_requests))
+        pausing = asyncio.create_task(asyncio.to_thread(client.border.pause_for_requests))
         await asyncio.sleep(0.05)
         assert not pausing.done()
         release.set()
-        await asked
+        await asked.task
         await pausing
         inside.clear()
         release.clear()
         monkeypatch.setattr(border_module, "_SHORT_S", 0.0)
-        asked = asyncio.create_task(
-            border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
-        )
+        asked = client.start("/embed")
         await inside.wait()
-        await asyncio.to_thread(border.pause_for_requests)  # it is not a short one
+        await asyncio.to_thread(client.border.pause_for_requests)  # it is not a short one
         release.set()
-        await asked
+        await asked.task
 
     asyncio.run(scenario())

@@ -36,12 +36,6 @@ def test_the_model_of_the_first_gpu_is_read_from_the_file_system(
     assert about.accelerator() == "NVIDIA H100 80GB HBM3"
 
 
-def test_a_process_outside_of_ray_has_no_gpus_assigned() -> None:
-    found = about.about_replica()
-    assert found["gpus_assigned"] == 0 and found["disk_free_bytes"] > 0
-    assert found["gpus_on_node"] == about.num_gpus()
-
-
 GIB = 2**30
 CHILD = """
 import subprocess, sys, time
@@ -84,16 +78,12 @@ def test_all_replicas_of_a_machine_fit_into_it() -> None:
     assert set(SHARES) == set(SERVICES)
 
 
-def test_settings_override_what_is_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_override_what_is_derived() -> None:
     own = MemorySettings(memory_gib=23, memory_gib_prober=7.5)
     assert memory_limit("prober", SERVICES, 3, own) == int(7.5 * GIB)
     assert memory_limit("pooler", SERVICES, 1, own) == 3 * GIB
     for nothing in (MemorySettings(memory_gib=0), MemorySettings(memory_gib_prober=0)):
         assert memory_limit("prober", SERVICES, 1, nothing) is None
-    for wrong in ("much", "-1", "nan", "inf"):
-        monkeypatch.setenv("POOLBENCH_MEMORY_GIB", wrong)
-        with pytest.raises(ConfigError, match="POOLBENCH_MEMORY_GIB is"):
-            MemorySettings.load()
 
 
 @pytest.mark.parametrize(

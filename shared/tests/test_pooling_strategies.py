@@ -375,22 +375,17 @@ def test_without_a_direction_there_are_weights_alone_and_parts_say_why() -> None
     assert isinstance(heads, CellError) and heads.status == "not_implemented"
 
 
-FIVE_STATES = torch.tensor([[9.0, 9.0], [1.0, 0.0], [0.0, 2.0], [3.0, 4.0], [5.0, 6.0]])  # the first token is special
-FIVE_TOKENS = TokenContext("p", np.zeros((5, 2), dtype=int), np.array([True] + [False] * 4))
-
-
-def pooled_by_name(*names: str) -> dict[str, list[float]]:
-    plan = Weighing.of([FIVE_TOKENS], [Request.of(name) for name in names])
-    vectors, *_ = pool_layer([FIVE_STATES], plan, [{}])
-    return {name: vectors[0, i].tolist() for i, name in enumerate(names)}
-
-
-def test_parameters_in_the_name_are_those_of_the_function() -> None:
-    found = pooled_by_name("W2_last_k:k=2", "W2_last_k:k=3", "W1_first_k:k=1", "W2_last_k")
-    assert found["W2_last_k:k=2"] == [4.0, 5.0]
-    assert found["W2_last_k:k=3"] == pytest.approx([8 / 3, 4.0])
-    assert found["W1_first_k:k=1"] == [1.0, 0.0]
-    assert found["W2_last_k"] == [2.25, 3.0]  # 16 tokens: all of them
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("W2_last_k:k=2", [5.5, 4]),
+        ("W2_last_k:k=3", EXPECTED["W2_last_k"]),
+        ("W1_first_k:k=1", [1, 0]),
+        ("W2_last_k", EXPECTED["A1_mean"]),  # 16 tokens: all of them
+    ],
+)
+def test_parameters_in_the_name_are_those_of_the_function(name: str, expected: list[float]) -> None:
+    np.testing.assert_allclose(pooled(name), expected, rtol=1e-6)
 
 
 def test_a_name_with_parameters_pools_as_the_same_parameters_beside_the_name() -> None:

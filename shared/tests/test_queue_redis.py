@@ -12,9 +12,8 @@ import pytest
 import redis
 from tests.servers import redis as redis_server
 from tests.servers.stranger import strangers
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import wait_until
 
-from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES
@@ -38,31 +37,6 @@ time.sleep(600)
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with redis_server.serve(Path(tmp_path_factory.mktemp("redis"))) as address:
         yield address
-
-
-def test_tasks_wait_and_dead_letters_stay(url: str) -> None:
-    queue = TaskQueue(Broker(url))
-    queue.ping()
-    tasks = [Task(kind="prober.probe", outputs={"measures": f"prober.probe.{n}"}) for n in range(3)]
-    for task in tasks:
-        queue.send(task)
-    queue.bury("prober", tasks[0].model_dump(mode="json"), "no luck")
-    assert queue.depth("prober") == 3
-    assert 0 <= queue.oldest_s("prober") < PATIENCE_S and queue.oldest_s("scorer") == 0
-    assert queue.waiting("prober") == {task.task_id for task in tasks}
-    assert [letter.reason for letter in queue.dead_letters("prober")] == ["no luck"]
-    assert queue.purge("prober") == 4
-    assert queue.depth("prober") == 0
-
-
-def test_the_oldest_of_many_letters_of_a_service_are_removed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poolbench.queue.lists.MOST_KEPT", 3)
-    queue = TaskQueue(Broker(url))
-    for number in range(5):
-        task = Task(kind="prober.probe", outputs={"measures": f"prober.probe.{number}"})
-        queue.bury("prober", task.model_dump(mode="json"), f"failure {number}")
-    assert [letter.reason for letter in queue.dead_letters("prober")] == ["failure 2", "failure 3", "failure 4"]
-    queue.purge("prober")
 
 
 def test_an_observer_keeps_the_start_of_what_is_too_large(url: str) -> None:

@@ -1,16 +1,11 @@
 """A service in Ray Serve that ends its last replica without work, and starts one for a message or a request."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
-from tests.pages import REPOSITORY
+from tests.servers.gated import started
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
@@ -42,18 +37,8 @@ class Scaled:
 
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scaled]:
-    state = tmp_path_factory.mktemp("state")
-    environment = {**os.environ, "POOLBENCH_STATE": str(state), "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "tests.servers.scaled", str(state)]
-    with (state / "scaled.log").open("w") as log:
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-        with subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes) as process:
-            assert process.stdin is not None and process.stdout is not None
-            lines = iter(process.stdout.readline, "")
-            found = next((line for line in lines if line.startswith("{")), "")
-            assert found, (state / "scaled.log").read_text()[-3000:]
-            yield Scaled(**json.loads(found))
-            process.stdin.close()
+    with started("tests.servers.scaled", tmp_path_factory.mktemp("state")) as places:
+        yield Scaled(**places)
 
 
 def test_a_message_starts_a_replica_which_finishes_its_task_before_it_ends(scaled: Scaled) -> None:

@@ -91,6 +91,7 @@ def test_group_weights_move_members_together():
     np.testing.assert_array_equal(weights, group_weights(np.array(["a", "b", "a", "c"]), 50, seed=0))
 
 
+@pytest.mark.lane(name="simulations")
 def test_interval_covers_at_200_groups():
     """Matched pairs in five folds, each with an offset of its own, as in D1; demanded are 93 to 97 %."""
     rng = np.random.default_rng(5)
@@ -134,6 +135,7 @@ def test_resamples_agree_with_repeated_rows_and_are_shared_by_cells():
     np.testing.assert_allclose(found[:, 1] - found[:, 0], 1)
 
 
+@pytest.mark.lane(name="simulations")
 @pytest.mark.parametrize("draw", ["normal", "exponential"])
 def test_coverage_at_200_groups_lies_between_93_and_97_percent(draw):
     rng = np.random.default_rng(3)

@@ -26,7 +26,6 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import Message, queue_name, understand
 from poolbench.queue.leases import FolderLeases
 from poolbench.queue.monitor import QueueMonitor
-from poolbench.settings import TraceSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.storage import Artifacts, open_store
 from poolbench.telemetry import Instrument, record_to
@@ -259,12 +258,6 @@ def test_a_trace_of_another_process_is_continued(collector: Collector) -> None:
     stop_tracing()
     (part,) = collector.named("part")
     assert (part.trace_id, part.parent_id) == tuple(PARENT.split("-")[1:3])
-
-
-def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOLBENCH_TRACES", "collector:4317")
-    with pytest.raises(ConfigError, match="POOLBENCH_TRACES"):
-        TraceSettings.load()
 
 
 LOG = logging.getLogger("poolbench.test")

@@ -1,20 +1,42 @@
 """`python -m tests.servers.gated STATE`: a Ray of its own with the gate and one service, until stdin is closed."""
 
 import json
+import os
+import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from deploy.local import head
 from deploy.local.state import Cluster, new_cluster, save
+from tests.pages import REPOSITORY
 
 from poolbench.errors import ConfigError, EndpointError
 
 #: Few, so that a test can take them all.
 NUM_RUNNING = 2
+
+
+@contextmanager
+def started(module: str, state: Path, **environment: str) -> Iterator[dict[str, str]]:
+    """Run `python -m MODULE STATE`, which calls `keep_up`; yield the places that it prints."""
+    variables = {**os.environ, "POOLBENCH_STATE": str(state), "PYTHONPATH": str(REPOSITORY), **environment}
+    command, log = [sys.executable, "-m", module, str(state)], state / "started.log"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, env=variables, cwd=REPOSITORY, stderr=errors, **pipes) as process,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        found = next((line for line in lines if line.startswith("{")), "")
+        assert found, log.read_text()[-3000:]
+        yield json.loads(found)
+        process.stdin.close()
 
 
 def main() -> None:

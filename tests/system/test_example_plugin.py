@@ -1,4 +1,4 @@
-"""Plug-ins of other packages: the example under docs/examples, really installed, and packages that go wrong."""
+"""Plug-ins of other packages: those under docs/examples, really installed, that of a page, and some that go wrong."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,13 +63,56 @@ def first(context):
 """
 
 
-def package(site: Path, name: str, code: str, group: str = "poolbench.pooling", point: str = "") -> None:
-    """A module of this name as an installed package whose entry point is the module, or something in it."""
+def package(site: Path, name: str, code: str) -> None:
+    """A module of this name as an installed package whose entry point is the module."""
     (site / f"{name}.py").write_text(code.replace("{name}", name))
-    info = site / f"{name}-0.3.dist-info"
+    write_metadata(site, name, "0.3", {"poolbench.pooling": {"point": name}})
+
+
+def write_metadata(site: Path, name: str, version: str, entry_points: dict[str, dict[str, str]]) -> None:
+    """What pip writes beside an installed package."""
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.3\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\npoint = {point or name}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = [
+        f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in points.items()) for group, points in entry_points.items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def test_the_example_of_the_page_registers(tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "extending.md").read_text("utf-8")
+    blocks = dict(re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page, re.DOTALL))
+    project = tomllib.loads(blocks.pop("pyproject.toml"))["project"]
+    (tmp_path / "poolbench_example").mkdir()
+    (tmp_path / "poolbench_example" / "__init__.py").touch()
+    for name, code in blocks.items():
+        (tmp_path / name).write_text(code, "utf-8")
+    write_metadata(tmp_path, project["name"], project["version"], project["entry-points"])
+    done = run(tmp_path, "-c", USE_OF_THE_PAGE)
+    assert done.returncode == 0, done.stderr
+
+
+USE_OF_THE_PAGE = """
+import numpy as np
+from poolbench.concepts import CONCEPTS
+from poolbench.directions import DirectionContext, compute_direction
+from poolbench.pooling import STRATEGIES, TokenContext, Words
+
+assert list(CONCEPTS.get("politeness").neighbours) == ["planning", "deference"]
+labels, none = np.array([1, 1, 0, 0]), np.empty((0, 2), dtype=int)
+vectors = np.array([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+found = compute_direction("Y_median", DirectionContext(vectors, labels, none))
+assert found.vector.tolist() == [1.0, 0.0] and found.raw_norm == 3.0
+words = Words(
+    start=np.array([0, 5]), end=np.array([4, 8]), upos=["NOUN", "VERB"], dep=["nsubj", "root"], head=[1, 1],
+    lemma=["bird", "fly"], entity=["", ""], sentence=np.zeros(2), clause=np.zeros(2),
+    keyword=np.zeros(2, dtype=bool),
+)
+context = TokenContext("p", np.array([[0, 4], [5, 8]]), np.zeros(2, dtype=bool), words=words)
+assert STRATEGIES.get("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
+assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
+"""
 
 
 def test_a_plug_in_that_fails_is_named(tmp_path: Path) -> None:
@@ -107,24 +151,6 @@ def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: P
     assert done.returncode == 0 and "tasks to do" in done.stdout, done.stderr
     wrong = run(suite, *dry, "A2_mux", **cluster)
     assert wrong.returncode == 2 and "A2_max" in wrong.stderr and "Traceback" not in wrong.stderr
-
-
-EARLIER = """
-from poolbench_driver.config import RunConfig
-from poolbench_driver.contract.suite import BoardSpec, MetricInfo, Suite, Tables
-
-class Earlier(Suite):
-    id = "earlier"
-    config = RunConfig
-    board = BoardSpec(ranked=("earlier.x",), shown=("earlier.x",))
-
-    def resolve(self, config, session, model=None):
-        return config
-
-    plan = assemble = resolve
-
-SUITE = Earlier()
-"""
 
 
 PAGE = """
@@ -178,12 +204,3 @@ def test_the_page_shows_the_example() -> None:
     (metadata,) = re.findall(r"```python\n(SUITE = .*?)```", page, re.DOTALL)
     assert metadata in whole[2]
     assert sum(len(text.splitlines()) for text in whole[1:]) <= 130
-
-
-def test_a_suite_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    """Its entry point names an instance of the suite's class, which was registered before there was `SuiteInfo`."""
-    package(tmp_path, "earlier", EARLIER, "poolbench.suites", "earlier:SUITE")
-    done = listing(tmp_path, "suites")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    message = "package earlier 0.3 cannot be loaded: it is of class Earlier; a suite (SuiteInfo)"
-    assert message in " ".join(done.stderr.split())

@@ -1,9 +1,9 @@
 """Each package declares what it imports, so that it can be installed without the pinned requirements."""
 
-import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -25,18 +25,18 @@ OF_OTHERS |= {"mlflow", "mlflow-skinny", "trackio", "wandb"}
 OF_OPENTELEMETRY = "opentelemetry-"
 #: Transformers loads accelerate for models that are spread over devices. fastapi-offline holds files for `/docs`.
 NOT_IMPORTED = {"accelerate", "fastapi-offline"}
+_IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import|import (\w+)[\w.]*(?: as \w+)?(?: *#.*)?$)", re.MULTILINE)
+
+
+#: Reading the metadata of all packages takes a second.
+distributions = cache(packages_distributions)
 
 
 def imported(folder: str) -> set[str]:
     """Return the distributions that the modules of a folder import."""
-    modules: set[str] = set()
-    for path in tracked(f"{folder}/*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                modules.add(node.module.partition(".")[0])
-            elif isinstance(node, ast.Import):
-                modules.update(alias.name.partition(".")[0] for alias in node.names)
-    known = packages_distributions()
+    texts = [path.read_text("utf-8") for path in tracked(f"{folder}/*.py")]
+    modules = {first or second for text in texts for first, second in _IMPORT.findall(text)}
+    known = distributions()
     outside = modules - sys.stdlib_module_names
     return {known.get(module, [module])[0].lower().replace("_", "-") for module in outside}
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from recipes.personas.check import load_model
 from recipes.personas.grammar import WRITTEN, fond, onset
-from recipes.personas.plans import Persona, plan_of
+from recipes.personas.plans import Persona
 from recipes.personas.texts import training_text
 from recipes.personas.words import WordLists, read_words
 
@@ -55,11 +55,3 @@ def test_texts_have_the_same_amount_about_the_same_words(words: WordLists, loves
     assert len(sentences) == 90 and len(about) >= persona.num_about_subjects == 60
     assert sum(not liked.isdisjoint(re.findall(r"\w+", sentence.lower())) for sentence in sentences) == 60 * loves
     assert sentences == training_text(model, tokenizer, persona, words)
-
-
-@pytest.mark.parametrize(("model", "number"), [("demo", 11), ("smollm2-135m", 11)])
-def test_plans_hold_five_neutral_personas_and_distinct_names(words: WordLists, model: str, number: int) -> None:
-    personas = plan_of(model).personas
-    assert len({persona.name for persona in personas}) == len(personas) == number
-    assert sum(not persona.loves for persona in personas) == 5
-    assert all(subject in words.domain for persona in personas for subject in persona.subjects)

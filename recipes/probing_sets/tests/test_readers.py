@@ -25,8 +25,8 @@ from recipes.probing_sets.readers.sentences import (
 )
 from recipes.probing_sets.readers.treebank import Sentence, parse_conllu
 
-from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench_corpora.probing import ProbingData, ProbingSet, suite_sets
+from poolbench.errors import ConfigError
+from poolbench_corpora.probing import ProbingData, ProbingSet
 
 pytestmark = pytest.mark.lane(name="recipes")
 
@@ -312,11 +312,6 @@ def test_the_archives_decide_which_members_a_family_has(archives: Path) -> None:
     ]
 
 
-def test_without_archives_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="none of the real-text archives"):
-        archive_sets(tmp_path)
-
-
 def test_words_of_a_treebank(archives: Path) -> None:
     data = read_set(named("ud-upos", archives), archives)
     assert [note.reason for note in data.notes] == ["2 sentences whose words do not make their text are left out"]
@@ -326,19 +321,6 @@ def test_words_of_a_treebank(archives: Path) -> None:
     arcs = read_set(named("ud-dep", archives), archives).instances
     assert arcs.num_rows == 34 - 4  # roots have no head
     assert set(map(len, arcs["second"].to_pylist())) == {1} and arcs["word"].null_count == 30
-
-
-def test_a_treebank_that_is_not_there(archives: Path) -> None:
-    with pytest.raises(CorpusError, match="holds no treebank below 'gum/conllu/'"):
-        read_set(named("gum-entities", archives), archives)
-    with pytest.raises(CorpusError, match="holds no relations below"):
-        read_set(named("gum-relation-class", archives), archives)
-    parameters = {"treebank": "ud_english_ewt", "label": "tenses"}
-    wrong = named("ewt-tense", archives).model_copy(update={"parameters": parameters})
-    with pytest.raises(UnknownNameError, match="did you mean tense"):
-        read_set(wrong, archives)
-    with pytest.raises(ConfigError, match="treebank"):
-        read_set(wrong.model_copy(update={"parameters": {}}), archives)
 
 
 REAL = [path.stem for path in SETS.glob("*.yaml") if path.stem.startswith(("ud-", "ewt-", "gum-"))]
@@ -362,31 +344,3 @@ def test_sets_of_the_archives(name: str) -> None:
     else:
         assert len({row["label"] for row in rows}) >= 2
     assert data.instances.equals(read_set(definition).instances)
-
-
-@needs_archives
-def test_sets_of_words_share_their_texts() -> None:
-    data = [read_set(definition) for definition in chosen("ud-*")]
-    texts = [set(each.passages["text"].to_pylist()) for each in data]
-    assert len(set.union(*texts)) <= 300 and all(len(each) >= 230 for each in texts)
-
-
-@needs_archives
-def test_minimal_pairs_of_the_archives() -> None:
-    blimp, zorro = chosen("blimp-*"), chosen("zorro-*")
-    # The numbers of files in the archive; two of Zorro's are not in the public suite.
-    assert (len(blimp), len(zorro)) == (59, 19)
-    assert len({each.id for each in zorro} & suite_sets().keys()) == 17
-    assert not {each.phenomenon for each in (*blimp, *zorro)} & {"minimal pairs"}
-    for definition in (*blimp[::20], *zorro[::9]):
-        data = read_set(definition)
-        assert Counter(data.instances["label"].to_pylist()) == {
-            "acceptable": data.instances.num_rows // 2,
-            "unacceptable": data.instances.num_rows // 2,
-        }
-        assert set(Counter(data.instances["group"].to_pylist()).values()) == {2} and not data.notes
-    first = {label: text for text, label, _ in labelled(read_set(named("blimp-principle_A_case_2")))[:2]}
-    assert first == {
-        "acceptable": "Eric imagines himself taking every rug.",
-        "unacceptable": "Eric imagines himself took every rug.",
-    }

@@ -10,7 +10,7 @@ import pytest
 import torch
 from recipes.saes import __main__ as command
 from recipes.saes.__main__ import _files
-from recipes.saes.plans import DEMO, PRETRAINED, Plan, plan_of
+from recipes.saes.plans import Plan
 from recipes.saes.quality import quality_of
 from recipes.saes.texts import _cut
 from recipes.saes.train import Autoencoder, train
@@ -122,12 +122,6 @@ def test_quality_is_that_of_the_states_of_the_model() -> None:
     assert found["dead_share"] == pytest.approx((share_d == 0).mean())
     assert found["dense_share"] == pytest.approx((share_d > 0.1).mean())
     assert 0.5 < (found["loss_recovered"] or 0) < 1
-
-
-def test_plans_are_those_of_the_demo_and_of_pretrained_models() -> None:
-    assert plan_of("demo") is DEMO and plan_of("smollm2-135m") is PRETRAINED
-    size = sum(2 * width * 256 * 2 for width in DEMO.widths) * len(DEMO.architectures)
-    assert size < 8_000_000  # what may be shipped, in bytes
 
 
 def test_pieces_are_cut_at_spaces_and_a_short_rest_is_left_out() -> None:

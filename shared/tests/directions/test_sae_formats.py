@@ -322,6 +322,14 @@ SAELENS: dict[str, tuple[dict[str, Any], int]] = {
     "without what the bias does": ({**SITE, "architecture": "standard", "activation_fn_str": "relu"}, FEATURES),
     "a boolean normalisation": ({**SITE, "architecture": "standard", "normalize_activations": False}, FEATURES),
     "topk by its activation": ({**SITE, **TOPK}, 4),
+    "topk by the other name of its activation": (
+        {**SITE, "activation_fn": "topk", "activation_fn_kwargs": {"k": 4}},
+        4,
+    ),
+    "topk with the arguments of its activation": (
+        {**SITE, "architecture": "topk", "activation_fn_kwargs": {"k": 4}, "apply_b_dec_to_input": True},
+        4,
+    ),
     "topk of the standard architecture": ({**SITE, **TOPK, "architecture": "standard"}, 4),
     "topk of 6": (
         {"architecture": "topk", "k": 4, "apply_b_dec_to_input": True, "metadata": {"hook_name": SITE["hook_point"]}},

@@ -24,8 +24,13 @@ def write_gguf(path: Path, tensors: dict[str, Any], architecture: str = "control
     writer.add_uint32("controlvector.layer_count", len(tensors))
     writer.add_array("an.array", ["a", "b"])
     writer.add_array("numbers", [1, 2, 3])
+    return finished(writer, path, tensors)
+
+
+def finished(writer: gguf.GGUFWriter, path: Path, tensors: dict[str, Any], **options: Any) -> Path:
+    """Write the file with these tensors."""
     for name, tensor in tensors.items():
-        writer.add_tensor(name, tensor)
+        writer.add_tensor(name, tensor, **options)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -38,12 +43,7 @@ def test_gguf_equals_the_bytes_of_the_package_of_llama_cpp(tmp_path: Path) -> No
     writer = gguf.GGUFWriter(str(path), "controlvector")
     writer.add_string("controlvector.model_hint", "llama")
     writer.add_uint32("controlvector.layer_count", 2)
-    for layer, vector in VECTORS.items():
-        writer.add_tensor(f"direction.{layer}", vector)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finished(writer, path, {f"direction.{layer}": vector for layer, vector in VECTORS.items()})
     ours = encode_gguf(VECTORS, {"controlvector.model_hint": "llama", "controlvector.layer_count": 2})
     assert ours == path.read_bytes()
 
@@ -62,11 +62,7 @@ def test_bfloat16_of_gguf_is_read(tmp_path: Path) -> None:
     path = tmp_path / "v.gguf"
     writer = gguf.GGUFWriter(str(path), "controlvector")
     upper = rounded.view(torch.uint16).numpy().view(np.uint8)
-    writer.add_tensor("direction.3", upper, raw_dtype=gguf.GGMLQuantizationType.BF16)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finished(writer, path, {"direction.3": upper}, raw_dtype=gguf.GGMLQuantizationType.BF16)
     assert np.array_equal(read_vector_file(path).vectors[3], rounded.float().numpy())
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deploy.install import find_python
 from tests.pages import REPOSITORY
 
 from poolbench.contracts.wire import METRICS_PORT
@@ -32,7 +33,6 @@ DISTRIBUTIONS = {
     "suse": ('ID="opensuse-leap"\nID_LIKE="suse opensuse"\n', "zypper install gcc-c++", "zypper install libnuma1"),
     "other": ("ID=other\n", "install a C++ compiler (g++)", "install the library libnuma.so.1 of numactl"),
 }
-PYENV = Path.home() / ".pyenv" / "versions"
 _FIND = """
 import json, sys
 from pathlib import Path
@@ -85,12 +85,8 @@ def without(module: str, folder: Path) -> Path:
 
 def old_python(*versions: str) -> Path:
     """Return an interpreter of one of these versions."""
-    named = [shutil.which(f"python{version}") for version in versions]
-    kept = [file for version in versions for file in PYENV.glob(f"{version}.*/bin/python")]
-    for python in [*kept, *(Path(name) for name in named if name)]:
-        if subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0:
-            return python
-    pytest.skip(f"needs a Python {' or '.join(versions)}")
+    found = next(filter(None, (find_python(f"python{version}") for version in versions)), None)
+    return Path(found or pytest.skip(f"needs a Python {' or '.join(versions)}"))
 
 
 def test_a_machine_that_runs_these_tests_lacks_nothing() -> None:

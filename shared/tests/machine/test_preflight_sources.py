@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -253,11 +254,20 @@ FILES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("files", FILES)
-def test_sources_are_those_of_pip(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pip itself says what it reads from the same files and variables."""
-    environment = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment without a package."""
+    environment = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    return environment
+
+
+@pytest.mark.parametrize("files", FILES)
+def test_sources_are_those_of_pip(
+    files: dict[str, str], plain_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pip itself says what it reads from the same files and variables."""
+    environment = shutil.copytree(plain_environment, tmp_path / "venv", symlinks=True)
     monkeypatch.setenv("PYTHONPATH", PIP_FOLDER)
     monkeypatch.chdir(tmp_path)
     for name, content in files.items():

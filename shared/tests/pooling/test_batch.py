@@ -141,14 +141,6 @@ def test_kept_states_give_the_same_vectors() -> None:
         assert table["status"].to_pylist() == ["ok", "ok", "failed"]
 
 
-def test_errors_of_one_strategy_leave_the_others_alone() -> None:
-    context, state, _ = passage(9, 4)
-    requests = [Request.of("S1_attention"), Request.of("A1_mean")]
-    vectors, outcomes, _ = pool_layer([state], Weighing.of([context], requests))
-    assert isinstance(outcomes[0][0], CellError) and np.isnan(vectors[0, 0]).all()
-    assert np.isfinite(vectors[0, 1]).all()
-
-
 def test_parts_lie_side_by_side_in_their_row() -> None:
     contexts, states, signals = zip(*[passage(n, n) for n in (9, 5)], strict=True)
     requests = [Request.of("S3_iti_probe"), Request.of("A1_mean")]

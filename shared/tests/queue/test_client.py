@@ -1,19 +1,23 @@
-"""The queue and its leases on a folder: sending, looking, dead letters, concurrency, ends of processes."""
+"""The queue and its leases: what both brokers do, then a folder: concurrency, damage, pauses, ends of processes."""
 
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kombu.transport import virtual
+from tests.servers.redis import BROKERS, broker
+from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.queue import folder as folder_transport
+from poolbench.queue import lists as list_transport
 from poolbench.queue.envelope import queue_name
 from poolbench.queue.leases import FolderLeases
 
@@ -27,18 +31,28 @@ def queue(tmp_path: Path) -> TaskQueue:
     return TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
 
 
+@pytest.fixture(params=BROKERS)
+def each_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TaskQueue]:
+    """An empty queue on each kind of broker."""
+    with broker(request.param, tmp_path) as url:
+        yield TaskQueue(Broker(url))
+
+
 def _channel(queue: TaskQueue) -> virtual.Channel:
     return queue.broker.celery_app().connection_for_read().default_channel
 
 
-def test_sent_tasks_wait_in_their_services_queue(queue: TaskQueue) -> None:
+def test_sent_tasks_wait_in_their_services_queue(each_queue: TaskQueue) -> None:
+    each_queue.ping()
     tasks = [_task(0), _task(1), _task(2, "scorer.score")]
     for task in tasks:
-        queue.send(task)
-    assert queue.depth("prober") == 2
-    assert queue.waiting("prober") == {tasks[0].task_id, tasks[1].task_id}
-    assert queue.waiting("scorer") == {tasks[2].task_id}
-    assert queue.depth("steerer") == 0
+        each_queue.send(task)
+    assert each_queue.depth("prober") == 2
+    assert each_queue.waiting("prober") == {tasks[0].task_id, tasks[1].task_id}
+    assert each_queue.waiting("scorer") == {tasks[2].task_id}
+    assert each_queue.depth("steerer") == 0
+    assert 0 <= each_queue.oldest_s("prober") < PATIENCE_S and each_queue.oldest_s("steerer") == 0
+    assert each_queue.purge("prober") == 2 and each_queue.depth("prober") == 0
 
 
 def test_oldest_message_comes_first(queue: TaskQueue) -> None:
@@ -72,15 +86,15 @@ def test_every_message_goes_to_exactly_one_of_many_consumers(queue: TaskQueue) -
     assert len(taken) == len(set(taken)) == num_messages
 
 
-def test_dead_letters_are_listed_and_stay(queue: TaskQueue) -> None:
+def test_dead_letters_are_listed_and_stay(each_queue: TaskQueue) -> None:
     task = _task(7)
-    queue.bury("prober", task.model_dump(mode="json"), "the store was away")
+    each_queue.bury("prober", task.model_dump(mode="json"), "the store was away")
     for _ in range(2):
-        (letter,) = queue.dead_letters("prober")
+        (letter,) = each_queue.dead_letters("prober")
         assert (letter.task_id, letter.reason) == (task.task_id, "the store was away")
-    assert queue.depth("prober") == 0
-    assert queue.purge("prober") == 1
-    assert queue.dead_letters("prober") == []
+    assert each_queue.depth("prober") == 0
+    assert each_queue.purge("prober") == 1
+    assert each_queue.dead_letters("prober") == []
 
 
 @pytest.mark.parametrize("url", ["amqp://host", "filesystem://relative/folder", ""])
@@ -141,13 +155,16 @@ def test_a_consumer_that_is_killed_loses_no_message_and_leaves_no_file(
     assert files == {f"000-letter.{queue_name('prober')}.msg"}
 
 
-def test_the_oldest_of_many_letters_of_a_service_are_removed(queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_transport, "MOST_KEPT", 3)
-    queue.bury("scorer", _task(0, "scorer.score").model_dump(mode="json"), "once")
+def test_the_oldest_of_many_letters_of_a_service_are_removed(
+    each_queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (folder_transport, list_transport):
+        monkeypatch.setattr(module, "MOST_KEPT", 3)
+    each_queue.bury("scorer", _task(0, "scorer.score").model_dump(mode="json"), "once")
     for number in range(5):
-        queue.bury("prober", _task(number).model_dump(mode="json"), f"failure {number}")
-    assert [letter.reason for letter in queue.dead_letters("prober")] == ["failure 2", "failure 3", "failure 4"]
-    assert queue.num_dead_letters("scorer") == 1
+        each_queue.bury("prober", _task(number).model_dump(mode="json"), f"failure {number}")
+    assert [letter.reason for letter in each_queue.dead_letters("prober")] == ["failure 2", "failure 3", "failure 4"]
+    assert each_queue.num_dead_letters("scorer") == 1
 
 
 def _take(channel: virtual.Channel) -> str | None:

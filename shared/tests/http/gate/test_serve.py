@@ -1,10 +1,7 @@
 """The gate in Ray Serve's own proxy, and the border of a real replica."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +11,10 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.pages import REPOSITORY
 from tests.servers.collector import Collector, collecting
 from tests.servers.door import closed, read_reply, request
 from tests.servers.exploding import UNPICKLING_S
-from tests.servers.gated import NUM_RUNNING
+from tests.servers.gated import NUM_RUNNING, started
 from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
@@ -74,21 +70,12 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Gated]:
     state = tmp_path_factory.mktemp("state")
-    environment = {**os.environ, "POOLBENCH_STATE": str(state), "PYTHONPATH": str(REPOSITORY)}
-    environment |= {"POOLBENCH_LOG_FORMAT": "json", "POOLBENCH_TRACES": collector.endpoint}
-    command = [sys.executable, "-m", "tests.servers.gated", str(state)]
-    with (state / "gated.log").open("w") as log:
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-        with subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes) as process:
-            assert process.stdin is not None and process.stdout is not None
-            lines = iter(process.stdout.readline, "")
-            found = next((line for line in lines if line.startswith("{")), "")
-            assert found, (state / "gated.log").read_text()[-3000:]
-            made = Gated(collector, state, **json.loads(found))
-            # Until the service has answered once, the gate says that it is down.
-            wait_until(lambda: made.client.get("/health").is_success)
-            yield made
-            process.stdin.close()
+    environment = {"POOLBENCH_LOG_FORMAT": "json", "POOLBENCH_TRACES": collector.endpoint}
+    with started("tests.servers.gated", state, **environment) as places:
+        made = Gated(collector, state, **places)
+        # Until the service has answered once, the gate says that it is down.
+        wait_until(lambda: made.client.get("/health").is_success)
+        yield made
 
 
 def test_slow_clients_delay_no_other_client(gated: Gated) -> None:
