@@ -98,6 +98,12 @@ def test_each_lane_runs_within_six_consecutive_runs(count: int) -> None:
         assert seen == table.keys()
 
 
+def test_without_a_record_the_number_of_commits_says_whose_turn_it_is() -> None:
+    table = some(*(f"lane{n}" for n in range(12)))
+    seen = [chosen(choose(table, [], {}, num_commits)) for num_commits in range(6)]
+    assert set().union(*seen) == table.keys()
+
+
 def test_a_lane_runs_when_a_file_that_it_covers_changed() -> None:
     table = {**some("a", "b", "c", "d", "e", "f", "g"), **some("each", always=True)}
     ran_s = dict.fromkeys(table, 5.0) | {"a": 1.0, "b": 2.0}
