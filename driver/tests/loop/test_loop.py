@@ -7,19 +7,22 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
-from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add, plan_of
+from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add, consuming, plan_of
+from tests.servers import redis as redis_server
 from tests.servers.counted import Counted
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, StoreError
+from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.loop import Pace, TooManyFailuresError
 from poolbench_driver.loop.repairs import Recovery
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import PlannedWork
 
 
@@ -272,3 +275,25 @@ def test_steps_of_the_driver_with_one_label_are_noted_once(bench: Bench) -> None
     recovery.begin(set())
     assert bench.notes.lines == ["building openings in other forms (3)"]
     assert recovery.committed == set(keys) == {key for key in keys if bench.artifacts.exists(key)}
+
+
+@pytest.mark.parametrize("kind", redis_server.BROKERS)
+def test_two_drivers_of_overlapping_plans_do_each_task_once(kind: str, bench: Bench) -> None:
+    """Work is counted in executions of tasks, because time says little on a machine that is shared."""
+    both = [add(f"sum.{number}", "seed.one") for number in range(6)]
+    plans = [[*both, *(add(f"{name}.{number}", f"sum.{number}") for number in range(6))] for name in ("one", "two")]
+    results: list[dict[str, Failure]] = []
+    with redis_server.broker(kind, bench.root) as url:
+        bench.queue, bench.leases = TaskQueue(Broker(url)), open_leases(Broker(url))
+        workers = [Worker(bench.service, bench.artifacts, open_leases(Broker(url))) for _ in range(2)]
+        loops = [bench.loop(*tasks) for tasks in plans]
+        drivers = [threading.Thread(target=lambda loop=loop: results.append(loop.run())) for loop in loops]
+        with consuming([Consumer(TaskQueue(Broker(url)), worker) for worker in workers]):
+            for driver in drivers:
+                driver.start()
+            for driver in drivers:
+                driver.join(PATIENCE_S)
+            wait_until(lambda: bench.queue.depth("prober") == 0)
+        assert bench.queue.num_dead_letters("prober") == 0
+    assert results == [{}, {}]
+    assert Counter(bench.service.handled) == Counter({task.task_id for tasks in plans for task in tasks})
