@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
+from driver.tests.conftest import invoked
 
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError
 from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import RunState
-from poolbench_driver.cli import app
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
@@ -23,10 +22,8 @@ FIRST, SECOND = [0.70, 0.72, 0.71, 0.69, 0.73], [0.82, 0.85, 0.83, 0.80, 0.86]
 
 
 def planned(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["plan-data", *arguments, "--json"])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0
+    result = invoked("plan-data", *arguments, "--json")
+    assert not result.return_value
     return dict(json.loads(result.stdout, parse_constant=_no_json))
 
 
@@ -68,7 +65,7 @@ def test_power_alone_needs_no_width(pilots: list[str]) -> None:
     assert (round(answer["power"]["type_m"], 4), answer["power"]["discordance"]) == (1.1158, "given")
     assert [answer[name] for name in ("width", "num_parameters", "num_train", "num_total")] == [None] * 4
     assert planned(*pilots)["smallest_n"] == planned(*pilots, "--width", "8")["smallest_n"]
-    shown = CliRunner().invoke(app, ["plan-data", *shares]).stdout
+    shown = invoked("plan-data", *shares).stdout
     assert shown.startswith("503 test passages have a power of .8") and "width  " not in shown
     assert planned(*shares, "--effect", "0.0201")["smallest_n"] == 503  # nothing to warn of
 
@@ -100,7 +97,7 @@ def test_a_collapsed_comparison_is_null(tmp_path: Path) -> None:
     assert "includes 0" in answer["reason"]
     with pytest.raises(ConfigError, match="give --n"):
         planned(*files, "--width", "768")
-    shown = CliRunner().invoke(app, ["plan-data", *files, "--width", "768", "--n", "100"])
+    shown = invoked("plan-data", *files, "--width", "768", "--n", "100")
     assert "none (collapsed)" in shown.stdout
     assert shown.stdout.startswith("No size is recommended: ")
 
@@ -112,7 +109,7 @@ def test_bounds_of_a_hidden_layer_of_selectivities_and_of_code_lengths() -> None
     assert (answer["num_train"], answer["num_parameters"], answer["hidden"]) == (851_578, 15_401, 20)
     of_code = planned(*arguments, "--criterion", "code-length")["num_train"]
     assert of_code == required_training_size(7 / 320, 768, "published", criterion="code-length")
-    shown = CliRunner().invoke(app, ["plan-data", *arguments[:4], "--criterion", "control"]).stdout
+    shown = invoked("plan-data", *arguments[:4], "--criterion", "control").stdout
     assert "no data set meets" in shown and "which is that of accuracies (without --criterion control)" in shown
     assert "difference of selectivities" in shown
 
@@ -142,7 +139,7 @@ def test_one_seed_is_a_pilot_without_an_interval(tmp_path: Path) -> None:
     assert answer["effect"] == pytest.approx(0.12)
     assert (answer["interval"], answer["status"]) == (None, "ok")
     assert answer["power"]["power"] == pytest.approx(mcnemar_power(0.3 * 0.82, 0.7 * 0.18, 200).power)
-    shown = CliRunner().invoke(app, ["plan-data", *files, "--width", "768", "--n", "200"]).stdout
+    shown = invoked("plan-data", *files, "--width", "768", "--n", "200").stdout
     assert "none: the pilots have one seed" in shown and "mean of" not in shown
 
 
@@ -222,7 +219,7 @@ def test_a_rounded_difference_draws_a_warning() -> None:
     arguments = ("--width", "768", "--protocol", "published", "--effect")
     rounded = planned(*arguments, ".1313")
     assert (rounded["num_train"], rounded["if_rounded"]) == (22246, [22229, 22263])
-    result = CliRunner().invoke(app, ["plan-data", *arguments, ".1313"])
+    result = invoked("plan-data", *arguments, ".1313")
     assert "bounds of 22,229 to 22,263; write a fraction" in result.stderr
     assert "if_rounded" not in planned(*arguments, ".13125") and "if_rounded" not in planned(*arguments, ".05")
 
@@ -275,7 +272,7 @@ def test_runs_are_pilots(tmp_path: Path) -> None:
     assert wide["power"] == pytest.approx(mcnemar_power(0.3, 0.0, 100).power)
     of_two = planned(one, two, "--compare", "mean", *arguments)
     assert (of_two["second"], of_two["comparisons"][0]["difference"]) == (f"{two}: mean", pytest.approx(0.3))
-    shown = CliRunner().invoke(app, ["plan-data", one, *arguments])
+    shown = invoked("plan-data", one, *arguments)
     assert "would have a power of .8 or more with the test items at hand on 0 of 1" in shown.stdout.replace("\n", " ")
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from corpus.tests import test_own_concepts as of_texts
 from corpus.tests.test_own_concepts import made, write_texts
-from driver.tests.conftest import Driver
+from driver.tests.conftest import Driver, invoke
 from driver.tests.test_estimate import DEMO, plan_of, work_of
 from tests.servers.services import TOKEN, serving
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError, UnknownConceptError
@@ -23,7 +23,6 @@ from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import why_empty
-from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.records import create_run, recall_concepts, run_id
@@ -130,27 +129,22 @@ def test_a_neighbour_that_was_removed_is_named(files: dict[str, str], library: L
 
 def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run = CliRunner().invoke
-    assert run(app, ["concept", "init", "mine"]).exit_code == 0
+    assert not invoke("concept", "init", "mine").exception
     flags = ["--positives", files["positives"], "--negatives", files["negatives"], "--json"]
-    shown = json.loads(run(app, ["concept", "check", "mine", *flags]).stdout)
+    shown = json.loads(invoke("concept", "check", "mine", *flags).stdout)
     assert (shown["id"], shown["usable"], len(shown["splits"])) == ("mine", True, 3)
     few = write_texts(tmp_path / "few.jsonl", 3, 9)
-    result = run(
-        app,
-        ["concept", "check", "mine.yaml", "--positives", few, "--negatives", files["negatives"]],
-        standalone_mode=False,
-    )
+    result = invoke("concept", "check", "mine.yaml", "--positives", few, "--negatives", files["negatives"])
     assert "error: a class has" in result.stdout
     assert result.return_value == 1
-    again = run(app, ["concept", "init", "mine"])
+    again = invoke("concept", "init", "mine")
     assert isinstance(again.exception, ConfigError) and "exists already" in str(again.exception)
 
 
 def test_add_forecasts_as_check_does(files: dict[str, str], library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poolbench_driver.cluster.session.open_artifacts", lambda: Artifacts(library.store))
     flags = ["mine", "--positives", files["positives"], "--negatives", files["negatives"]]
-    checked, added = (CliRunner().invoke(app, ["concept", verb, *flags]).stdout for verb in ("check", "add"))
+    checked, added = (invoke("concept", verb, *flags).stdout for verb in ("check", "add"))
     assert "will be `short`" in checked
     assert added == checked
 
@@ -167,7 +161,7 @@ def test_settings_with_a_concept_of_a_user_are_checked_over_the_address_alone(
 
     def check(name: str) -> Result:
         CONCEPTS.find = None  # as in a new process
-        return CliRunner().invoke(app, ["config", "check", f"{name}.yaml"])
+        return invoke("config", "check", f"{name}.yaml")
 
     error = check("mine").exception
     assert isinstance(error, UnknownConceptError)
