@@ -44,15 +44,6 @@ def test_a_second_run_does_no_work(bench: Bench) -> None:
     assert bench.notes.finished == [] and len(bench.notes.reused) == 3
 
 
-def test_a_deleted_artifact_alone_is_made_again(bench: Bench) -> None:
-    bench.consume()
-    bench.loop(A, B, C).run()
-    bench.artifacts.delete("sum.b")
-    bench.service.handled.clear()
-    bench.loop(A, B, C).run()
-    assert bench.service.handled == [B.task_id]
-
-
 def test_a_lost_message_is_sent_again(bench: Bench) -> None:
     consumer = bench.consume(lose=1)
     loop = bench.loop(A, B, pace=replace(FAST, vanished_s=2.0, max_vanished_s=2.0))
@@ -109,7 +100,7 @@ def test_a_leased_task_is_not_sent_again(bench: Bench) -> None:
         wait_until(lambda: bench.notes.num_ticks >= 50)
         bench.artifacts.write_table("sum.a", pa.table({"x": [40]}))
 
-    other = threading.Thread(target=finish)
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     loop = bench.loop(A, pace=replace(FAST, vanished_s=0.0))
     assert loop.run() == {}
@@ -128,7 +119,7 @@ def test_what_already_waits_is_not_sent_twice(bench: Bench) -> None:
         wait_until(lambda: bench.notes.num_ticks >= 10)
         bench.queue.purge("prober")
 
-    threading.Thread(target=purge).start()
+    threading.Thread(target=purge, daemon=True).start()
     loop.run()
     assert list(loop.in_flight) == [A.task_id]
     loop._send(A)
@@ -234,7 +225,7 @@ def test_tasks_in_work_cost_no_requests(bench: Bench) -> None:
             assert lease is not None
             lease.release()
 
-    other = threading.Thread(target=finish)
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     assert loop.run() == {}
     other.join()
@@ -259,7 +250,7 @@ def test_first_outputs_are_used_before_their_task_ends(bench: Bench, *, looks: b
         bench.artifacts.write_table("sum.second", pa.table({"x": [7]}))
         lease.release()
 
-    other = threading.Thread(target=finish)
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     assert loop.run() == {}
     other.join()
