@@ -9,12 +9,14 @@ from functools import cache, partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.loop_bench import Bench
 from tests.waiting import PATIENCE_S
+from typer.testing import CliRunner, Result
 
 from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
@@ -24,6 +26,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
+from poolbench_driver.cli import app, command_line
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import ConceptProbes
@@ -233,6 +236,23 @@ def driver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return CompletedProcess(arguments, int(ended.value.code or 0), shown.out, shown.err)
 
     return run
+
+
+def invoke(*arguments: str, answer: str = "") -> Result:
+    """Run a command in this process, and return what it printed and what it returned or raised.
+
+    The other commands are not built, which would take far longer than most commands.
+    """
+    with patch("typer.testing._get_command", lambda app: command_line(arguments[0])):
+        return CliRunner().invoke(app, arguments, input=answer, standalone_mode=False)
+
+
+def invoked(*arguments: str, answer: str = "") -> Result:
+    """As `invoke`, and raise what the command raised."""
+    done = invoke(*arguments, answer=answer)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
 
 
 @pytest.fixture

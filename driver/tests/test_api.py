@@ -48,21 +48,8 @@ def test_public_names_are_listed_and_imported_when_they_are_used() -> None:
 
 
 def test_a_run_shows_what_is_read_of_it_and_nothing_that_writes_it() -> None:
-    data = {
-        "board",
-        "config",
-        "id",
-        "is_here",
-        "model",
-        "page",
-        "path",
-        "picture",
-        "record",
-        "results",
-        "state",
-        "suite",
-    }
-    data |= {"answer", "tables", "unfinished"}
+    data = {"answer", "board", "config", "id", "is_here", "model", "page", "path", "picture", "record", "results"}
+    data |= {"state", "suite", "tables", "unfinished"}
     calls = {"behind", "compare", "direction", "file", "passages", "read_state", "read_table", "rows", "table", "texts"}
     assert {name for name in (*dir(pb.Run), *vars(pb.Run(Path("r")))) if not name.startswith("_")} == data | calls
 

@@ -27,7 +27,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("run", "--preset", "dmo"), 2, "did you mean demo"),
         (("run", "--preset", "demo", "--display", "fancy"), 2, "unknown display"),
         (("run", "--preset", "demo"), 1, "is the cluster up"),
         (("run", "nowhere.yaml"), 2, "nowhere.yaml"),
@@ -37,7 +36,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "--model", "gpt2"), 2, "has an owner, such as openai-community/gpt2"),
         (("run", "run.yaml", "--preset", "card"), 2, "both name settings to start from"),
         (("run", "--corpus", "/nowhere"), 2, "/nowhere"),
-        (("watch", "nothing", "--output", "no-such-folder"), 2, "no run 'nothing'"),
         (("corpus", "validate", "no-such-folder"), 2, "no such folder"),
         (("frobnicate",), 2, "frobnicate"),
         (("leaderboard", "--suite", "holms", "--table", "none.csv"), 2, "did you mean holmes"),
@@ -51,7 +49,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "--scorers", "brt"), 2, "did you mean bert"),
         (("run", "--suite", "holms", "--help"), 2, "holmes"),
         (("run", "--layer-choice", "--limit", "3"), 2, "--layer-choice has no value"),
-        (("run", "--layer-choice"), 2, "--layer-choice has no value"),
         (("run", "--concepts", "--limit", "3"), 2, "--concepts has no value: the next word is an option"),
         (("steer", "a", "--edit", "--json"), 2, "--edit has no value: the next word is an option"),
     ],

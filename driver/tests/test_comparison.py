@@ -2,19 +2,17 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from driver.tests import conftest
 
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench_driver import load, ranks
-from poolbench_driver.cli import app
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.pages.boards.ranking import rank_board
@@ -192,10 +190,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def invoked(*arguments: str, command: str = "compare") -> Any:
-    result = CliRunner().invoke(app, [command, *arguments], standalone_mode=False)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return conftest.invoked(command, *arguments)
 
 
 def test_the_command(runs: Path) -> None:
@@ -237,14 +232,6 @@ def test_it_begins_with_what_changed_most_surely_and_ends_within_a_screen(runs: 
     assert re.match(r"values.*: 6 of \d+ \(--all: the rest\)", short[1])
     assert all("P1_last_token" in line for line in short[7:11])  # no verdict, and the largest differences
     assert ["better" in line for line in short[5:11]] == [True] * 2 + [False] * 4
-
-
-def test_a_copy_of_a_run_does_not_count_twice_on_a_board(runs: Path) -> None:
-    where = ("--output", str(runs))
-    shutil.copytree(runs / "one", runs / "again")
-    for command in ("ranks", "leaderboard"):
-        alone = invoked("one", *where, "--json", command=command).stdout
-        assert invoked("one", "again", str(runs / "again"), *where, "--json", command=command).stdout == alone
 
 
 def test_the_command_refuses(runs: Path) -> None:

@@ -119,7 +119,7 @@ class Bomb:
         return Path.touch, (self.trace,)
 
 
-@pytest.mark.parametrize("layout", [name for name, (_, _, pickled) in LAYOUTS.items() if pickled])
+@pytest.mark.parametrize("layout", ["dictionary of names", "row of tokens"])
 def test_objects_are_not_read_untrusted(artifacts: Artifacts, tmp_path: Path, layout: str) -> None:
     content, layers, _ = LAYOUTS[layout]
     write_files(tmp_path / "files", content)

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
+from driver.tests.conftest import invoked
 
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError
 from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import RunState
-from poolbench_driver.cli import app
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
@@ -23,10 +22,8 @@ FIRST, SECOND = [0.70, 0.72, 0.71, 0.69, 0.73], [0.82, 0.85, 0.83, 0.80, 0.86]
 
 
 def planned(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["plan-data", *arguments, "--json"])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0
+    result = invoked("plan-data", *arguments, "--json")
+    assert not result.return_value
     return dict(json.loads(result.stdout, parse_constant=_no_json))
 
 
@@ -44,17 +41,9 @@ def pilots(tmp_path: Path) -> list[str]:
     return [str(pilot(tmp_path / "a.csv", FIRST)), str(pilot(tmp_path / "b.csv", SECOND))]
 
 
-@pytest.mark.parametrize(
-    ("effect", "widths", "expected"),
-    [
-        ("42/320", "768", 22263),
-        (str(62 / 960), "300 4096", 95156),  # of two widths the larger counts
-    ],
-)
-def test_published_sizes(effect: str, widths: str, expected: int) -> None:
-    named = [argument for width in widths.split() for argument in ("--width", width)]
-    answer = planned("--effect", effect, *named, "--protocol", "published")
-    assert (answer["num_train"], answer["status"], answer["protocol"]) == (expected, "ok", "published")
+def test_of_two_widths_the_larger_counts() -> None:
+    answer = planned("--effect", "62/960", "--width", "300", "--width", "4096", "--protocol", "published")
+    assert (answer["num_train"], answer["status"], answer["protocol"]) == (95156, "ok", "published")
 
 
 @pytest.mark.parametrize(("width", "expected"), [(300, 94_003_295), (768, 95_879_257), (4096, 99_225_095)])
@@ -69,19 +58,14 @@ def test_the_default_is_corrected_and_the_split_is_a_parameter() -> None:
     assert answer["num_total"] == -(-answer["num_train"] * 10 // 7)
 
 
-def test_power_from_given_shares() -> None:
-    power = planned("--width", "768", "--p01", "0.0225", "--p10", "0.0025", "--n", "500")["power"]
-    assert (round(power["power"], 4), round(power["type_m"], 4)) == (0.7976, 1.1158)
-    assert power["discordance"] == "given"
-
-
 def test_power_alone_needs_no_width(pilots: list[str]) -> None:
     shares = ("--p01", "0.0225", "--p10", "0.0025")
     answer = planned(*shares, "--n", "500")
     assert (round(answer["power"]["power"], 4), answer["smallest_n"], answer["status"]) == (0.7976, 503, "ok")
+    assert (round(answer["power"]["type_m"], 4), answer["power"]["discordance"]) == (1.1158, "given")
     assert [answer[name] for name in ("width", "num_parameters", "num_train", "num_total")] == [None] * 4
     assert planned(*pilots)["smallest_n"] == planned(*pilots, "--width", "8")["smallest_n"]
-    shown = CliRunner().invoke(app, ["plan-data", *shares]).stdout
+    shown = invoked("plan-data", *shares).stdout
     assert shown.startswith("503 test passages have a power of .8") and "width  " not in shown
     assert planned(*shares, "--effect", "0.0201")["smallest_n"] == 503  # nothing to warn of
 
@@ -113,7 +97,7 @@ def test_a_collapsed_comparison_is_null(tmp_path: Path) -> None:
     assert "includes 0" in answer["reason"]
     with pytest.raises(ConfigError, match="give --n"):
         planned(*files, "--width", "768")
-    shown = CliRunner().invoke(app, ["plan-data", *files, "--width", "768", "--n", "100"])
+    shown = invoked("plan-data", *files, "--width", "768", "--n", "100")
     assert "none (collapsed)" in shown.stdout
     assert shown.stdout.startswith("No size is recommended: ")
 
@@ -125,7 +109,7 @@ def test_bounds_of_a_hidden_layer_of_selectivities_and_of_code_lengths() -> None
     assert (answer["num_train"], answer["num_parameters"], answer["hidden"]) == (851_578, 15_401, 20)
     of_code = planned(*arguments, "--criterion", "code-length")["num_train"]
     assert of_code == required_training_size(7 / 320, 768, "published", criterion="code-length")
-    shown = CliRunner().invoke(app, ["plan-data", *arguments[:4], "--criterion", "control"]).stdout
+    shown = invoked("plan-data", *arguments[:4], "--criterion", "control").stdout
     assert "no data set meets" in shown and "which is that of accuracies (without --criterion control)" in shown
     assert "difference of selectivities" in shown
 
@@ -136,8 +120,10 @@ def test_items_show_which_passages_differ(tmp_path: Path) -> None:
     for side, correct in truth.items():
         lines = [f"{s},{k},{int(correct[s, k])}" for s in range(5) for k in range(80)]
         (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(lines))
-    power = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")["power"]
+    answer = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")
+    power = answer["power"]
     shares = [((b & ~a).mean(), (a & ~b).mean()) for a, b in zip(truth["a"], truth["b"], strict=True)]
+    assert answer["smallest_n"] == mcnemar_size(shares)
     assert [power["p01"], power["p10"], power["n"]] == pytest.approx([*np.mean(shares, axis=0), 80])
     by_seed = [mcnemar_power(*own, 80) for own in shares]
     assert list(power["seeds"].values()) == pytest.approx([own.power for own in by_seed])
@@ -147,23 +133,13 @@ def test_items_show_which_passages_differ(tmp_path: Path) -> None:
     assert power["discordance"] == "counted"
 
 
-def test_power_is_the_mean_over_seeds_by_hand(tmp_path: Path) -> None:
-    """Of 10 passages: seed 0 differs in all, seed 1 in none. 10 of 10 are significant, and nothing has no power."""
-    for side, correct in (("a", (0, 1)), ("b", (1, 1))):
-        lines = [f"{seed},{item},{correct[seed]}" for seed in (0, 1) for item in range(10)]
-        (tmp_path / f"{side}.csv").write_text("seed,item,correct\n" + "\n".join(lines))
-    power = planned(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--width", "8")["power"]
-    assert (power["power"], power["seeds"]) == (0.5, {"0": 1.0, "1": 0.0})
-    assert (power["p01"], power["p10"]) == (0.5, 0.0)
-
-
 def test_one_seed_is_a_pilot_without_an_interval(tmp_path: Path) -> None:
     files = [str(pilot(tmp_path / name, values[:1])) for name, values in (("a.csv", FIRST), ("b.csv", SECOND))]
     answer = planned(*files, "--width", "768", "--n", "200")
     assert answer["effect"] == pytest.approx(0.12)
     assert (answer["interval"], answer["status"]) == (None, "ok")
     assert answer["power"]["power"] == pytest.approx(mcnemar_power(0.3 * 0.82, 0.7 * 0.18, 200).power)
-    shown = CliRunner().invoke(app, ["plan-data", *files, "--width", "768", "--n", "200"]).stdout
+    shown = invoked("plan-data", *files, "--width", "768", "--n", "200").stdout
     assert "none: the pilots have one seed" in shown and "mean of" not in shown
 
 
@@ -239,26 +215,11 @@ def test_usage_errors(arguments: tuple[str, ...], message: str) -> None:
         planned(*arguments)
 
 
-def test_the_smallest_number_of_test_passages_follows_from_the_power(tmp_path: Path) -> None:
-    assert planned("--width", "8", "--p01", ".0225", "--p10", ".0025")["smallest_n"] == 503
-    assert planned("--width", "8", "--effect", ".1")["smallest_n"] is None
-    sides = [item_pilot(tmp_path / f"{name}.csv", right) for name, right in (("a", 60), ("b", 75))]
-    answer = planned(*map(str, sides), "--width", "8")
-    assert answer["power"]["p01"] == pytest.approx(0.15)
-    assert mcnemar_power(0.15, 0.0, answer["smallest_n"]).power >= 0.8
-    assert mcnemar_power(0.15, 0.0, answer["smallest_n"] - 1).power < 0.8
-
-
-def item_pilot(path: Path, num_right: int) -> Path:
-    path.write_text("seed,item,correct\n" + "".join(f"0,{item},{int(item < num_right)}\n" for item in range(100)))
-    return path
-
-
 def test_a_rounded_difference_draws_a_warning() -> None:
     arguments = ("--width", "768", "--protocol", "published", "--effect")
     rounded = planned(*arguments, ".1313")
     assert (rounded["num_train"], rounded["if_rounded"]) == (22246, [22229, 22263])
-    result = CliRunner().invoke(app, ["plan-data", *arguments, ".1313"])
+    result = invoked("plan-data", *arguments, ".1313")
     assert "bounds of 22,229 to 22,263; write a fraction" in result.stderr
     assert "if_rounded" not in planned(*arguments, ".13125") and "if_rounded" not in planned(*arguments, ".05")
 
@@ -311,7 +272,7 @@ def test_runs_are_pilots(tmp_path: Path) -> None:
     assert wide["power"] == pytest.approx(mcnemar_power(0.3, 0.0, 100).power)
     of_two = planned(one, two, "--compare", "mean", *arguments)
     assert (of_two["second"], of_two["comparisons"][0]["difference"]) == (f"{two}: mean", pytest.approx(0.3))
-    shown = CliRunner().invoke(app, ["plan-data", one, *arguments])
+    shown = invoked("plan-data", one, *arguments)
     assert "would have a power of .8 or more with the test items at hand on 0 of 1" in shown.stdout.replace("\n", " ")
 
 

@@ -74,9 +74,7 @@ def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
     ("name", "content"),
     [
         ("a.ndjson", '{"id": 1.0, "text": "one"}\n{"id": null, "text": null}\n'),
-        ("a.JSONL", '\ufeff{"id": 1, "text": "one"}\n{"text": NaN}\n'),
         ("a.json", '[{"id": "1", "text": "one"}, {"id": NaN, "text": ""}]'),
-        ("a.TSV", "id\ttext\n1\tone\n\t\n"),
         ("a.CSV", "id;text\n1;one\nnan;\n"),
     ],
 )

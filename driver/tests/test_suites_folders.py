@@ -1,6 +1,5 @@
 """A suite is one folder. Of the rest of the program, only commands of its own and what they call name it."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -51,12 +50,3 @@ def test_no_other_part_of_the_program_knows_the_suite(names: str, places: tuple[
     files = named_in(names)
     assert any(path.startswith(places[0]) for path in files)
     assert [path for path in files if not path.startswith(places)] == []
-
-
-def test_methods_are_not_named_in_strings() -> None:
-    """A method that a class takes from a string is invisible to types and to searches."""
-    for path in (REPOSITORY / SUITES).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            assert not (isinstance(node, ast.ClassDef) and node.keywords), (
-                f"{path}: {ast.unparse(node).splitlines()[0]}"
-            )

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from driver.tests.comparison.test_published import CORRECTED, MODEL, PUBLISHED, TABLE
-from driver.tests.conftest import Driver
+from driver.tests.conftest import invoke
 from driver.tests.suites.poolbench.test_published_table import CELLS, SOURCE
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
-from poolbench_driver.cli import app
 from poolbench_driver.cli.reproduce import num_steered_texts
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import Run, create_run, write_table
@@ -37,7 +36,7 @@ def finished(output: Path, **settings: Any) -> Run:
 
 
 def reproduce(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["reproduce", *arguments], standalone_mode=False)
+    return invoke("reproduce", *arguments)
 
 
 def test_a_run_is_found_by_its_model_and_compared(tmp_path: Path) -> None:
@@ -134,19 +133,6 @@ def test_a_dry_run_needs_nothing_and_says_what_a_run_needs(table: Path, monkeypa
     assert "nips234678/poolbench-bert-scorers" in " | ".join(need["what"] for need in scored["needs"])
 
 
-def test_a_run_of_the_cells_says_what_is_missing_before_it_starts(
-    driver: Driver, environment: dict[str, str], tmp_path: Path
-) -> None:
-    offline = {**environment, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    asked = ("--model", "llama-3.1-8b", "--output", str(tmp_path / "runs"))
-    done = driver(offline, "reproduce", *asked, "--corpus", "planted", "--display", "json")
-    assert done.returncode == 1 and not (tmp_path / "runs").exists()
-    missing = [need for need in json.loads(done.stdout)["needs"] if need["stops"] and not need["found"]]
-    assert any("bert-base-uncased" in need["what"] and "--scorers minilm" in need["instead"] for need in missing)
-    without = driver(offline, "reproduce", *asked, "--corpus", str(tmp_path / "none"))
-    assert without.returncode == 1 and "nothing was started" in without.stderr
-
-
 @pytest.mark.parametrize("option", [("--start",), ("--dry-run",), ("--set", "limit=60"), ("--scorers", "minilm")])
 def test_a_finished_run_takes_no_settings(option: tuple[str, ...]) -> None:
     answer = reproduce("--run", "latest", *option)
@@ -154,7 +140,7 @@ def test_a_finished_run_takes_no_settings(option: tuple[str, ...]) -> None:
 
 
 def compare(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["compare", *arguments], standalone_mode=False)
+    return invoke("compare", *arguments)
 
 
 def test_compare_with_a_table_is_the_same(tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from driver.tests.cluster.letters_bench import ALL, NUM_COMMANDS, Bench, verdicts
+from driver.tests.conftest import invoked
 from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
 from tests.servers.services import cluster_environment
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import BrokerError, ConfigError, NotFoundError, UnknownNameError
 from poolbench.queue import TaskQueue
 from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood
 from poolbench.queue.letters import DeadLetter
-from poolbench_driver.cli import app
 from poolbench_driver.cluster.dead_letters import LetterFilter, LetterOutcome, read_since
 
 
@@ -164,10 +164,7 @@ def queue(filled: Bench) -> TaskQueue:
 
 
 def command(*arguments: str, answer: str = "") -> Result:
-    done = CliRunner().invoke(app, ["dead-letters", *arguments], input=answer, standalone_mode=False)
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
+    return invoked("dead-letters", *arguments, answer=answer)
 
 
 def test_letters_are_listed_with_filters(filled: Bench) -> None:
@@ -297,13 +294,3 @@ def _ago(days: int) -> datetime:
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="use an age such as 90m"):
         read_since(text)
-
-
-@pytest.mark.parametrize("name", POISON)
-def test_letters_of_all_poison_are_found_by_id(filled: Bench, name: str) -> None:
-    filled.put(POISON[name][0])
-    letters = filled.letters()
-    (found,) = letters.select(ALL)
-    assert json.dumps(found.letter.model_dump(mode="json")).isprintable()
-    assert verdicts(letters.retry([found])) == [LetterOutcome.NO_TASK]
-    assert verdicts(letters.drop([found])) == [LetterOutcome.DROPPED]

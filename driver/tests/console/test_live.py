@@ -179,9 +179,9 @@ def test_rates_and_remaining_times_are_those_of_the_counts() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b'{"stages": [{}]}', b"[" * 99_999, b'{"elapsed_s": NaN}', b'{"elapsed_s": -1}', b"\xff"]
 )
-def test_damaged_progress_is_none(cluster: Cluster, raw: bytes) -> None:
-    records = RunRecords(cluster.artifacts.store)
-    cluster.artifacts.store.put("runs/other/progress.json", raw)
+def test_damaged_progress_is_none(tmp_path: Path, raw: bytes) -> None:
+    records = RunRecords(open_store(str(tmp_path)))
+    records.store.put("runs/other/progress.json", raw)
     assert records.progress("other") is None and records.progress("none") is None
 
 

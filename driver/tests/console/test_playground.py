@@ -144,14 +144,9 @@ def test_the_vector_of_another_model_or_of_a_sensitive_concept_is_refused() -> N
     ("data", "said"),
     [
         (npy(np.array([1.0, np.nan])), "v: the vector holds NaN or infinity"),
-        (save({"a": np.array([np.inf], np.float32)}), "NaN or infinity"),
         (npy(np.ones((2, 2))), "numbers of shape"),
-        (npy(np.array(["a"])), "v: the array is"),
-        (npy(np.ones(3))[:-5], "the .npy file cannot be read"),
         (b"no such file", "v: the format of the file is unknown"),
-        (b"\x10\0\0\0\0\0\0\0{", "v: the file is not a safetensors file"),
         (b"PK" + bytes(70), "v: v cannot be read as tensors alone"),
-        (b"", "v: the format of the file is unknown"),
     ],
 )
 def test_other_files_are_refused(data: bytes, said: str) -> None:

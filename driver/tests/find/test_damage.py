@@ -122,7 +122,6 @@ def test_a_pair_is_right_where_the_good_sentence_is_the_likelier_one() -> None:
         ('{"good": "a", "bad": 3}', "'bad' is '3'", CorpusError),
         ('{"good": "a", "bad": " "}', "two sentences that differ", InputError),
         ('{"good": "a", "bad": "b"}\n{"good": "a", "bad": "a"}', "line 2: a pair needs", InputError),
-        ('{"good": "a", ', "line 1", CorpusError),
     ],
 )
 def test_wrong_pairs_are_refused_with_file_and_line(

@@ -39,10 +39,6 @@ def flip(file: Path) -> None:
     file.write_bytes(bytes(data))
 
 
-def truncate(file: Path) -> None:
-    os.truncate(file, file.stat().st_size // 2)
-
-
 def make_folder(file: Path) -> None:
     file.unlink()
     file.mkdir()
@@ -63,14 +59,12 @@ def write_other_json(file: Path) -> None:
 
 DAMAGES: dict[str, Damage] = {
     "flipped": flip,
-    "truncated": truncate,
     "garbage": write_garbage,
     "deep": write_other_json,
     "empty": lambda file: file.write_bytes(b""),
     "gone": lambda file: file.unlink(),
     "folder": make_folder,
     "pipe": make_pipe,
-    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
 }
 
 

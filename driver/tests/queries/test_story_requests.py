@@ -24,10 +24,8 @@ GOOD = f"Here they are:\n{HIGH}\n{LOW}\n"
 #: What a subject makes the server answer; any other is answered well.
 ANSWERS = {
     "untagged": "Once upon a time.",
-    "unmarked": "<high>very</high><low>not</low>",
     "torn": HIGH.replace("</subject>", "") + LOW,
     "blank": "<high> </high><low> </low>",
-    "silent": "",
 }
 
 
@@ -140,10 +138,8 @@ def test_stories_are_asked_for_by_three_prompts_and_read_as_a_set(make: Make, se
     ("subject", "kind", "asked"),
     [
         ("untagged", "no tags", 2),
-        ("unmarked", "no tags", 2),
         ("torn", "wrong tags", 2),
         ("blank", "empty text", 2),
-        ("silent", "empty text", 2),
         ("malformed", "malformed", 2),
         ("broken", "server error", 2),
         ("refused", "refused", 2),

@@ -141,15 +141,6 @@ Edit = Callable[[Run, Path], object]
 
 def forged(made: Made, place: Path, edit: Edit, *, consistent: bool = True, key: Path | None = None) -> Path:
     """A bundle with something changed; a consistent forger writes all digests again and signs, with a key of theirs."""
-    root = unpacked(made, place, edit, consistent=consistent)
-    if consistent:
-        sign(root / CHECKSUMS, key or made.key)
-    bundles.pack(root, place / "forged.zip")
-    return place / "forged.zip"
-
-
-def unpacked(made: Made, place: Path, edit: Edit, *, consistent: bool = True) -> Path:
-    """The folder of a bundle with something changed, unsigned if its digests are written again."""
     root = place / "forged"
     with zipfile.ZipFile(made.bundle) as archive:
         archive.extractall(root)
@@ -160,7 +151,9 @@ def unpacked(made: Made, place: Path, edit: Edit, *, consistent: bool = True) ->
         write_manifest(folder, **facts, results_digest=results_digest(folder.read_table("results")))
         (root / f"{CHECKSUMS}.sig").unlink()
         write_checksums(root, {name: sha256_of(root / name) for name in files_below(root) if name != CHECKSUMS})
-    return root
+        sign(root / CHECKSUMS, key or made.key)
+    bundles.pack(root, place / "forged.zip")
+    return place / "forged.zip"
 
 
 def contents_of(bundle: Path) -> dict[str, bytes]:
@@ -190,12 +183,8 @@ def first(rows: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
     return next(row for row in rows if all(row[name] == value for name, value in fields.items()))
 
 
-def follow(folder: Run, *, with_steering: bool = True) -> None:
-    """Write each figure again that scores give, with ranks and boards, so that nothing contradicts the scores.
-
-    Args:
-        with_steering: False if scores of texts are as they were.
-    """
+def follow(folder: Run) -> None:
+    """Write each figure again that scores give, with ranks and boards, so that nothing contradicts the scores."""
     rows: list[dict[str, Any]] = folder.read_table("results").to_pylist()
     config: Any = folder.config
     scored: Any = {}
@@ -211,8 +200,7 @@ def follow(folder: Run, *, with_steering: bool = True) -> None:
         texts[row["concept"], row["name"]].append(row)
     write_again(rows, of_suite._d1(config, scored, passages, lambda line: None))
     write_again(rows, of_suite.concept_check_rows(rows))
-    if with_steering:
-        write_again(rows, of_suite._steered(config, rows, texts, lambda line: None))
+    write_again(rows, of_suite._steered(config, rows, texts, lambda line: None))
     rows = [row for row in rows if row["metric"] != "rank.mean"]
     ranks, boards, pairs = rank_rows(rows, SUITES.get("poolbench").board)
     for name, part in (("boards", boards), ("pairwise", pairs)):

@@ -96,20 +96,6 @@ def test_scores_of_other_passages_or_folds_are_not_compared(made: Any) -> None:
         assert row["reason"] == "the scores of D1 are not of the passages and folds of the audit"
 
 
-def test_the_other_rows_do_not_depend_on_the_audit(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = made
-
-    def others() -> list[Row]:
-        rows = assemble(run.plan, run.artifacts, {}, "run-1")["results"].to_pylist()
-        return [{**row, "created_at": None} for row in rows if row["metric"] != METRIC]
-
-    before = others()
-    for key in run.plan.vectors.concepts[CONCEPT].passages.values():
-        run.artifacts.delete(key)
-    assert others() == before
-    assert any(row["metric"] == "rank.mean" for row in before)
-
-
 def folder_of(tables: dict[str, pa.Table], path: Path) -> Run:
     folder = Run(path)
     path.mkdir()
@@ -130,8 +116,14 @@ def test_the_verdict_stands_beside_the_board(made: Any, tmp_path: Path) -> None:
     assert page.index('id="audit"') < page.index('id="maps"')
 
 
-def test_without_passages_the_audit_says_why(made: Any, tmp_path: Path) -> None:
+def others(tables: dict[str, pa.Table]) -> list[Row]:
+    """Return the rows of results that have nothing to do with the audit."""
+    return [{**row, "created_at": None} for row in tables["results"].to_pylist() if row["metric"] != METRIC]
+
+
+def test_without_passages_the_audit_says_why_and_the_other_rows_are_as_they_were(made: Any) -> None:
     run, _ = made
+    before = others(assemble(run.plan, run.artifacts, {}, "run-1"))
     for key in run.plan.vectors.concepts[CONCEPT].passages.values():
         run.artifacts.delete(key)
     tables = assemble(run.plan, run.artifacts, {}, "run-1")
@@ -139,3 +131,4 @@ def test_without_passages_the_audit_says_why(made: Any, tmp_path: Path) -> None:
     assert (row["verdict"], row["status"]) == (None, "failed")
     assert "is missing" in row["reason"]
     assert excess_of(tables)["A1_mean"]["reason"] == row["reason"]
+    assert others(tables) == before and any(row["metric"] == "rank.mean" for row in before)

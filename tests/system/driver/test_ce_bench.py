@@ -296,21 +296,6 @@ def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of
     assert (first["block"], first["n"], first["items"], second["next"]) == ("subject", 3, [], "coordinates 3")
 
 
-def test_texts_and_names_are_escaped(run: Callable[..., Run], saes: Path, tmp_path: Path) -> None:
-    rows = [
-        {**pair(f"<u>{subject}", row), "story1": f"{row} <b>&amp; <subject><i><u>{subject}</i></subject> $x_1$"}
-        for subject in SUBJECTS
-        for row in range(2)
-    ]
-    file = put_stories(tmp_path / "own.jsonl", rows)
-    (saes / "one").rename(saes / "<s>$x_1$")
-    made = plan_of(saes / "<s>$x_1$", stories=file)
-    page = write_report(run(made)).read_text("utf-8")
-    assert "<b>" not in page.partition("<header>")[2].replace("<b>CE-Bench</b>", "").replace("<b>!</b>", "")
-    assert "<u>" not in page and "<i>" not in page and "<s>" not in page
-    assert "<mark>&lt;i&gt;&lt;u&gt;" in page
-
-
 def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., Run], saes: Path, tmp_path: Path) -> None:
     file = put_stories(tmp_path / "own.jsonl", [pair("calm", row) for row in range(3)])
     made = plan_of(saes / "one", stories=file)
@@ -371,12 +356,7 @@ def _metadata(seed: Any, **others: Any) -> dict[str, Any]:
     return {"metadata": {"model_name": "demo", "training_tokens": 1000, "seed": seed, **others}}
 
 
-def _families(folder: Run) -> dict[str, tuple[str | None, int | None]]:
-    rows = folder.read_table("entrants").to_pylist()
-    return {row["entrant"]: (row["family"], row["seed"]) for row in rows if row["kind"] == "autoencoder"}
-
-
-def test_only_the_seed_may_differ(run: Callable[..., Run], stories: str, tmp_path: Path) -> None:
+def test_only_the_seed_may_differ(stories: str, tmp_path: Path) -> None:
     """Of k, layer, tokens, architecture and a missing or unreadable seed, each makes a family of its own."""
     settings = {"a": _metadata(0), "a-s1": _metadata(1)}
     settings["tokens"] = _metadata(2, training_tokens=2000)
@@ -385,7 +365,7 @@ def test_only_the_seed_may_differ(run: Callable[..., Run], stories: str, tmp_pat
     settings |= {"none": {}, "word": _metadata("one"), "truth": _metadata(True)}
     for number, (name, config) in enumerate(settings.items()):
         put_sae(tmp_path / "saes" / name, number, **config)
-    found = _families(run(plan_of(tmp_path / "saes", stories=stories)))
+    found = {sae.name: (sae.family, sae.seed) for sae in plan_of(tmp_path / "saes", stories=stories).scope.saes}
     assert found["a"][0] == found["a-s1"][0] and (found["a"][1], found["a-s1"][1]) == (0, 1)
     seeded = [found[name][0] for name in ("a", "tokens", "layer", "k3", "k4")]
     assert len(set(seeded)) == 5 and None not in seeded

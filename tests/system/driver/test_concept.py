@@ -3,7 +3,7 @@
 import json
 import re
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from corpus.tests import test_own_concepts as of_texts
 from corpus.tests.test_own_concepts import made, write_texts
-from driver.tests.conftest import Driver
+from driver.tests.conftest import Driver, invoke
 from driver.tests.test_estimate import DEMO, plan_of, work_of
 from tests.servers.services import TOKEN, serving
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError, UnknownConceptError
@@ -23,7 +23,6 @@ from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import why_empty
-from poolbench_driver.cli import app
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.records import create_run, recall_concepts, run_id
@@ -130,27 +129,22 @@ def test_a_neighbour_that_was_removed_is_named(files: dict[str, str], library: L
 
 def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run = CliRunner().invoke
-    assert run(app, ["concept", "init", "mine"]).exit_code == 0
+    assert not invoke("concept", "init", "mine").exception
     flags = ["--positives", files["positives"], "--negatives", files["negatives"], "--json"]
-    shown = json.loads(run(app, ["concept", "check", "mine", *flags]).stdout)
+    shown = json.loads(invoke("concept", "check", "mine", *flags).stdout)
     assert (shown["id"], shown["usable"], len(shown["splits"])) == ("mine", True, 3)
     few = write_texts(tmp_path / "few.jsonl", 3, 9)
-    result = run(
-        app,
-        ["concept", "check", "mine.yaml", "--positives", few, "--negatives", files["negatives"]],
-        standalone_mode=False,
-    )
+    result = invoke("concept", "check", "mine.yaml", "--positives", few, "--negatives", files["negatives"])
     assert "error: a class has" in result.stdout
     assert result.return_value == 1
-    again = run(app, ["concept", "init", "mine"])
+    again = invoke("concept", "init", "mine")
     assert isinstance(again.exception, ConfigError) and "exists already" in str(again.exception)
 
 
 def test_add_forecasts_as_check_does(files: dict[str, str], library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poolbench_driver.cluster.session.open_artifacts", lambda: Artifacts(library.store))
     flags = ["mine", "--positives", files["positives"], "--negatives", files["negatives"]]
-    checked, added = (CliRunner().invoke(app, ["concept", verb, *flags]).stdout for verb in ("check", "add"))
+    checked, added = (invoke("concept", verb, *flags).stdout for verb in ("check", "add"))
     assert "will be `short`" in checked
     assert added == checked
 
@@ -167,7 +161,7 @@ def test_settings_with_a_concept_of_a_user_are_checked_over_the_address_alone(
 
     def check(name: str) -> Result:
         CONCEPTS.find = None  # as in a new process
-        return CliRunner().invoke(app, ["config", "check", f"{name}.yaml"])
+        return invoke("config", "check", f"{name}.yaml")
 
     error = check("mine").exception
     assert isinstance(error, UnknownConceptError)
@@ -208,85 +202,50 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     assert CONCEPTS.get("mine").corpus == other.concept.corpus and not plain.file("concepts.json").exists()
 
 
-PLAIN_WORDS = ("tide", "road", "wind", "rain", "moon", "bird", "fish", "tree", "lamp", "door", "wall", "ship", "song")
+Refused = Callable[..., str]
 
 
-def texts(first: int, count: int = 60) -> list[str]:
-    return [" ".join(f"{word}{first + n}" for word in PLAIN_WORDS) for n in range(count)]
+@pytest.fixture
+def refused(driver: Driver, environment: dict[str, str]) -> Refused:
+    """``refused(*arguments)``: what `concept add` said; it must be one line, and the store must stay as it is."""
+    store = open_store(environment["POOLBENCH_STORE"])
 
-
-def lines(found: list[str]) -> bytes:
-    return "".join(json.dumps({"text": text}) + "\n" for text in found).encode()
-
-
-GOOD, OTHER = lines(texts(0)), lines(texts(1000))
-
-
-class Adding:
-    """The command line with a store, and the files of one concept."""
-
-    def __init__(self, driver: Driver, environment: dict[str, str], folder: Path) -> None:
-        self._driver, self._environment, self.folder = driver, environment, folder
-        self.write("p.jsonl", GOOD)
-        self.write("n.jsonl", OTHER)
-
-    def write(self, name: str, content: bytes) -> str:
-        (self.folder / name).write_bytes(content)
-        return str(self.folder / name)
-
-    def add(self, *arguments: str, positives: str = "p.jsonl", negatives: str = "n.jsonl", name: str = "mine") -> str:
-        """Add the concept, and return what was said; it must be one line, and the store must stay as it is."""
-        before = self.stored()
-        named = () if name.endswith(".yaml") else self._files(positives, negatives)
-        done = self._driver(self._environment, "concept", "add", name, *named, *arguments)
+    def add(*arguments: str) -> str:
+        before = sorted(info.path for info in store.list(""))
+        done = driver(environment, "concept", "add", *arguments)
         assert done.returncode == 2, done.stdout + done.stderr
-        assert self.stored() == before
+        assert sorted(info.path for info in store.list("")) == before
         error = done.stderr.strip()
         assert error.startswith("error: ") and "\n" not in error and len(error) < 3000
         return error
 
-    def stored(self) -> list[str]:
-        return sorted(info.path for info in open_store(self._environment["POOLBENCH_STORE"]).list(""))
-
-    def _files(self, positives: str, negatives: str) -> tuple[str, ...]:
-        return ("--positives", str(self.folder / positives), "--negatives", str(self.folder / negatives))
-
-
-@pytest.fixture
-def adding(driver: Driver, environment: dict[str, str], tmp_path: Path) -> Adding:
-    open_store(environment["POOLBENCH_STORE"])
-    return Adding(driver, environment, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("latin.jsonl", GOOD + '{"text": "café"}\n'.encode("latin-1"), "not UTF-8 in line 61, byte 14"),
-        ("mixed.jsonl", GOOD + b'{"text": "a"}\r\n{"text": "b"}\r{"body": "c"}\n', "line 63: no 'text'"),
-    ],
-)
-def test_a_wrong_file_is_named_with_its_line(adding: Adding, name: str, content: bytes, said: str) -> None:
-    path = adding.write(name, content)
-    error = adding.add(negatives=name)
-    assert path in error and said in error
-
-
-def test_pairs_need_both_columns(adding: Adding) -> None:
-    path = adding.write("pairs.csv", b"positive,other\none,two\n")
-    assert f"{path}, line 2: no 'negative'; the record has positive, other" in adding.add("--pairs", path)
+    return add
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--negatives", "mixed.jsonl"), "mixed.jsonl, line 3: no 'text'"),
+        (("--pairs", "pairs.csv"), "pairs.csv, line 2: no 'negative'; the record has positive, other"),
         (("--neighbours", "mine,hedging"), "name two different concepts"),
         (("--neighbours", "hedging,narrative,contrast"), "neighbours: "),
         (("--licence", "a\nb"), "licence: "),
         (("--seed", "-1"), "seed: "),
     ],
 )
-def test_wrong_settings_are_named(adding: Adding, arguments: tuple[str, str], said: str) -> None:
-    assert said in adding.add(*arguments)
+def test_wrong_files_and_settings_are_named(
+    refused: Refused,
+    files: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mixed.jsonl").write_bytes(b'{"text": "a"}\r\n{"text": "b"}\r{"body": "c"}\n')
+    Path("pairs.csv").write_bytes(b"positive,other\none,two\n")
+    texts = {"--positives": files["positives"], "--negatives": files["negatives"]} | dict([arguments])
+    assert said in refused("mine", *(word for option in texts.items() for word in option))
 
 
 #: Fourteen lines whose aliases stand for nine to the fourteenth values.
@@ -306,20 +265,23 @@ ALIASES = "a: &a [x, x, x]\n" + "".join(
         (b"x" * 1_000_001, "at most 1,000,000 characters"),
     ],
 )
-def test_a_wrong_yaml_file_is_one_line(adding: Adding, content: bytes, said: str) -> None:
-    path = adding.write("mine.yaml", content)
-    assert said in adding.add(name=path).replace("\\n", " ")
+def test_a_wrong_yaml_file_is_one_line(refused: Refused, tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "mine.yaml").write_bytes(content)
+    assert said in refused(str(tmp_path / "mine.yaml")).replace("\\n", " ")
 
 
 @pytest.mark.parametrize("name", ["big.jsonl", "big.csv", "big.yaml"])
-def test_a_line_of_a_gibibyte_takes_little_memory(adding: Adding, name: str) -> None:
-    with (adding.folder / name).open("wb") as file:
+def test_a_line_of_a_gibibyte_takes_little_memory(
+    refused: Refused, files: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    with path.open("wb") as file:
         file.truncate(1 << 30)  # zeros, which take no disk
+    of_texts = ["mine", "--positives", str(path), "--negatives", files["negatives"]]
     tracemalloc.start()
     try:
-        path = str(adding.folder / name)
-        error = adding.add(name=path) if name.endswith("yaml") else adding.add(positives=name)
-        assert path in error and "000,000 characters" in error
+        error = refused(*([str(path)] if name.endswith("yaml") else of_texts))
+        assert str(path) in error and "000,000 characters" in error
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()

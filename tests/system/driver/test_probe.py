@@ -91,12 +91,9 @@ VECTORS, CODES = planted()
     ("vectors", "labels", "columns", "arguments", "expected"),
     [
         (VECTORS, CODES[:9], {}, (), "labels has 9 entries for 90 vectors"),
-        (VECTORS[0], CODES, {}, (), "2 dimensions are needed"),
         (VECTORS.astype(complex), CODES, {}, (), "vectors.npy holds complex128"),
         (VECTORS.astype("S4"), CODES, {}, (), "bfloat16: save as float32"),
-        (VECTORS, np.where(CODES == 1, np.nan, 0.5), {}, (), "labels that are not finite"),
         (VECTORS, CODES.astype("datetime64[D]"), {}, (), "labels.npy holds datetime64[D]"),
-        (VECTORS, CODES, {}, ("--task", "ranking"), "allowed: concept, classification, regression"),
         (VECTORS, CODES, {"splits": np.array(["train"] * ROWS)}, (), "belong to a classification or regression"),
         (VECTORS, CODES.astype(str), {}, ("--task", "regression"), "a regression needs numbers"),
         (VECTORS, CODES, {"domains": np.array(["a"] * ROWS)}, ("--task", "classification"), "domains belong to"),

@@ -106,7 +106,6 @@ def test_more_texts_than_a_request_takes_come_back_in_order(driver: Command, pub
     [
         (("score", "a"), 2, "no --scorer"),
         (("score", "a", "--input", "x.txt", "--scorer", "contrast"), 2, "one of the two"),
-        (("score", "a", " ", "--scorer", "contrast"), 2, "text 2 is empty"),
         (("score", "--input", "none.txt", "--scorer", "contrast"), 2, "none.txt"),
         (("score", "a", "--scorer", "contrst"), 2, "did you mean contrast"),
         (("score", "a", "--scorer", "narrative"), 2, "this store has no scorer 'narrative'"),

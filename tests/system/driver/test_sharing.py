@@ -151,6 +151,33 @@ def other_verdict(row: dict[str, Any]) -> None:
         row.update(value=0.0, reason="b: .52")
 
 
+def other_part(row: dict[str, Any]) -> None:
+    if row["scorer"] == "contrast" and '"part": "b"' in row["params"]:
+        row.update(value=0.5, ci_low=0.4)
+
+
+def without_gate_rows(params: str) -> Edit:
+    """Rows of the gate of one scorer are gone."""
+    return in_results(
+        lambda rows: [row for row in rows if row["scorer"] != "toxicity" or params not in (row["params"] or "")]
+    )
+
+
+def renamed(folder: Run, root: Path) -> None:
+    """The run of another under a name of the forger's."""
+    folder.path.rename(root / "mine")
+    write_checksums(root, {name: sha256_of(root / name) for name in files_below(root) if name not in NOT_SUMMED})
+
+
+def other_card(folder: Run, root: Path) -> None:
+    (root / "README.md").write_text((root / "README.md").read_text() + " ")
+
+
+def other_card_and_checksums(folder: Run, root: Path) -> None:
+    other_card(folder, root)
+    write_checksums(root, {name: sha256_of(root / name) for name in files_below(root) if name not in NOT_SUMMED})
+
+
 def consistent_scores(folder: Run, root: Path) -> None:
     """Scores of one strategy are better than they were, and so is all that follows from them."""
     in_table(
@@ -189,6 +216,7 @@ def other_settings(folder: Run, root: Path) -> None:
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "seed": 7}))
 
 
+NOT_SUMMED = (CHECKSUMS, f"{CHECKSUMS}.sig")
 FORGERIES: dict[str, tuple[str, Edit]] = {
     "edited value": ("digests", raised("d1.auroc")),
     "edited value, digests written again": ("d1", raised("d1.auroc")),
@@ -196,6 +224,9 @@ FORGERIES: dict[str, tuple[str, Edit]] = {
     "edited disentanglement": ("d3", raised("d3.robust_ld")),
     "divided range of a scorer": ("rerun", of_scorers(divided_range)),
     "turned verdict of a gate": ("scorers", of_scorers(other_verdict)),
+    "other part of a gate": ("scorers", in_results(lambda rows: [other_part(row) for row in rows] and rows)),
+    "dropped part of a gate": ("scorers", without_gate_rows('"part": "b"')),
+    "dropped verdict of a gate": ("scorers", without_gate_rows('"part": "verdict"')),
     "dropped row of the test split": (
         "d1",
         in_results(
@@ -221,6 +252,18 @@ FORGERIES: dict[str, tuple[str, Edit]] = {
         in_table("passage_scores", lambda row: None if row["split"] == "test" and row["group"] == "3" else row),
     ),
     "dropped openings": ("coverage", without("text_scores", 0.2, concept="contrast", name="A1_mean")),
+    "dropped opening of null directions": (
+        "coverage",
+        in_table("text_scores", lambda row: row if row["prompt_id"][-1] != "2" or row["name"] != "nulls" else None),
+    ),
+    "dropped strength": (
+        "coverage",
+        in_table("text_scores", lambda row: row if row["strength"] != 0.125 or row["name"] != "A1_mean" else None),
+    ),
+    "dropped scorer": (
+        "coverage",
+        in_table("text_scores", lambda row: row if row["scorer"] != "contrast" or row["name"] != "A1_mean" else None),
+    ),
     "dropped null direction": (
         "scores",
         in_table("text_scores", lambda row: row if row["direction"] != 3 or row["name"] != "nulls" else None),
@@ -231,12 +274,19 @@ FORGERIES: dict[str, tuple[str, Edit]] = {
     ),
     "consistent edit of passage scores": ("rerun", consistent_scores),
     "edited signature": ("signature", other_signature),
+    "edited card": ("digests", other_card),
+    "edited card, checksums written again": ("signature", other_card_and_checksums),
+    "dropped signature": ("signature", lambda folder, root: (root / f"{CHECKSUMS}.sig").unlink()),
+    "run of another under a new name": ("signature", renamed),
     "signature of a stranger": ("signature", lambda folder, root: None),
     "swapped model": ("configuration", in_results(other_model)),
     "swapped weights": ("model", other_weights),
     "other settings": ("configuration", other_settings),
 }
-UNSIGNED_AGAIN = ("edited value", "edited signature")
+UNSIGNED_AGAIN = (
+    *("edited value", "edited signature", "edited card", "edited card, checksums written again"),
+    *("dropped signature", "run of another under a new name"),
+)
 
 
 @pytest.mark.parametrize("name", FORGERIES)
@@ -344,8 +394,16 @@ PACKERS: dict[str, Callable[[list[str]], list[str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def original(made: Made) -> Verification:
+    """What the verification says of the bundle as it was packed."""
+    return verify(made.bundle, signers=made.signers)
+
+
 @pytest.mark.parametrize("packer", PACKERS)
-def test_a_bundle_that_another_program_packed_holds(packer: str, made: Made, tmp_path: Path) -> None:
+def test_a_bundle_that_another_program_packed_holds(
+    packer: str, made: Made, original: Verification, tmp_path: Path
+) -> None:
     contents = contents_of(made.bundle)
     by_end = {name.replace("/", "\\") if packer == "PowerShell" else name: data for name, data in contents.items()}
     again = tmp_path / "again.zip"
@@ -355,7 +413,7 @@ def test_a_bundle_that_another_program_packed_holds(packer: str, made: Made, tmp
             entry.filename = name  # the constructor replaces what Windows writes
             data = next((data for end, data in by_end.items() if name.endswith(end) and "._" not in name), b"")
             archive.writestr(entry, data)
-    verdict, original = verify(again, signers=made.signers), verify(made.bundle, signers=made.signers)
+    verdict = verify(again, signers=made.signers)
     assert verdict.holds and verdict.digest == original.digest and verdict.stages == original.stages
 
 
@@ -390,12 +448,11 @@ def test_a_board_tells_bundles_apart_by_their_content(made: Made, tmp_path: Path
     assert failures == {"1/run.zip": "digests", "5/run.zip": "container", "6/run.zip": "container"}
 
 
-def test_an_unpacked_bundle_holds_and_a_stray_file_is_named(made: Made, tmp_path: Path) -> None:
+def test_an_unpacked_bundle_holds_and_a_stray_file_is_named(made: Made, original: Verification, tmp_path: Path) -> None:
     folder = tmp_path / "unpacked/run"
     for name, data in contents_of(made.bundle).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    original = verify(made.bundle, signers=made.signers)
     for place in (folder, folder.parent):
         assert verify(place, signers=made.signers).stages == original.stages
     (folder / "note.txt").write_text("for you")

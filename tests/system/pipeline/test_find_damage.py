@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from driver.tests.find.test_baselines import LAYER, plan_of
 from driver.tests.loop_bench import Bench, Consumer, Notes, consuming, job_of
+from driver.tests.vector_cards import vector_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.contracts.wire import run_path
-from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.extractor import CALIBRATION as NORMS
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import passages_step
@@ -24,39 +25,25 @@ from poolbench_driver.find.damage import (
     benign_of,
     pairs_table,
 )
-from poolbench_driver.find.settings import FindSettings
-from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import RunRecords
 from poolbench_driver.records.record import encode_keys
-from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.vectors.card import Source, Strength, Vector, VectorCard, sha256_of_vectors
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.vectors.card import Source, Vector
 from poolbench_extractor.service import create
 
-LAYER, NORM = 3, 2.0
+NORM = 2.0
 SENTENCES = ("The cats are here.", "The cats is here.")
 
 
 @pytest.fixture
 def plan() -> PoolBenchPlan:
     """The plan of a run that steers at one layer."""
-    sizes = ("budget.num_train=40", "budget.num_test=20", "budget.num_bootstrap=50")
-    search = FindSettings(concept="contrast", model="demo", budget="small", corpus="planted", sets=sizes)
-    config = search.steering(LAYER, ["A1_mean"])
-    model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
-    return make_plan(Scope(config, model, (STRATEGIES.get("A1_mean"),), annotator_version("annotator")))
+    return plan_of()
 
 
 @pytest.fixture
 def vector(plan: PoolBenchPlan) -> Vector:
-    numbers = np.random.default_rng(0).normal(size=plan.scope.model.width)
-    vectors = {LAYER: (numbers / np.linalg.norm(numbers)).astype(np.float32)}
-    card = VectorCard(
-        name="demo+contrast", model="demo", width=plan.scope.model.width, num_blocks=plan.scope.model.num_blocks,
-        layers=(LAYER,), strength=Strength(), source=Source(tool="test", artifact="prober.probe.1"),
-        vectors_sha256=sha256_of_vectors(vectors),
-    )  # fmt: skip
-    return Vector(card, vectors)
+    return vector_of(LAYER, source=Source(tool="test", artifact="prober.probe.1"))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from driver.tests.find.test_baselines import LAYER, plan_of
 from driver.tests.loop_bench import Bench, Consumer, Notes, consuming, job_of
 from driver.tests.test_find import simulated
 
@@ -15,25 +16,21 @@ from poolbench.contracts.measures import GatedScorer
 from poolbench.contracts.tables import SCORES, TEXTS, table_from_rows
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError, UnknownConceptError
-from poolbench.pooling.registry import STRATEGIES
 from poolbench.worker.worker import Worker
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.find.held_out import HeldOutText, held_out_texts, text_keys
 from poolbench_driver.find.scoring import scorers_of
 from poolbench_driver.find.selection import Candidate, Selection, select
-from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts, side_effect
-from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import Run, create_run, write_table
-from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_scorer.classifiers.scorer import load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.service import ScorerService
 
-CONCEPT, STRATEGY, LAYER, STRENGTH = "contrast", "A1_mean", 3, 0.2
+CONCEPT, STRATEGY, STRENGTH = "contrast", "A1_mean", 0.2
 OTHER, LACKING = CONCEPTS.get(CONCEPT).neighbours
 OPENINGS = [f"o{number}" for number in range(10)]
 READ = OPENINGS[3:]
@@ -42,10 +39,7 @@ READ = OPENINGS[3:]
 @pytest.fixture
 def plan() -> PoolBenchPlan:
     sizes = ("budget.num_train=40", "budget.num_test=60", "budget.num_scorer=80", "budget.num_bootstrap=200")
-    search = FindSettings(concept=CONCEPT, model="demo", budget="small", corpus="planted", sets=sizes)
-    config = search.steering(LAYER, [STRATEGY])
-    model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
-    return make_plan(Scope(config, model, (STRATEGIES.get(STRATEGY),), annotator_version("annotator")))
+    return plan_of(sizes)
 
 
 @pytest.fixture

@@ -31,9 +31,6 @@ from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.states import imported_model
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.records import create_run
-from poolbench_driver.release.activations import export_activations
-from poolbench_driver.release.source import Export
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, committed_keys
 from poolbench_driver.suites.ce_bench.concepts import concept_rows, readers
@@ -134,34 +131,6 @@ def test_what_is_learned_of_tokens_needs_no_more_than_the_states(kept: Runner, s
     directions = kept.artifacts.read_table(plan.probes.concepts["contrast"].directions[strategy, 4])
     vector = vector_matrix(directions["vector"])[directions["direction_id"].to_pylist().index("C1")]
     assert vector.shape == (plan.scope.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
-
-
-def states_in(artifacts: Artifacts, keys: Iterable[str]) -> dict[str, list[Any]]:
-    """States and special positions by passage, one per key."""
-    found: dict[str, list[Any]] = {}
-    for key in keys:
-        for shard in artifacts.read_shards(key):
-            for passage in read_states(shard):
-                assert passage.hidden_TD is not None and passage.special is not None
-                found.setdefault(passage.passage_id, []).append((passage.hidden_TD, passage.special))
-    return found
-
-
-def test_exported_states_are_imported_as_they_were(kept: Runner, tmp_path: Path) -> None:
-    plan = kept.plan(FIRST, keep_activations=True)
-    export = Export(create_run(tmp_path / "runs", plan.scope.config), plan, kept.artifacts, ["contrast"], "apache-2.0")
-    assert export_activations(export, tmp_path / "out")["missing"] == []
-    other, reader = Artifacts(FolderStore(tmp_path / "store")), ActivationReader(None, trust_pickle=True)
-    importer = Importer(other, tmp_path / "out", tmp_path / "out/corpus", reader, say=lambda _: None)
-    record = importer.run("mine", ["contrast"])
-    before = plan.vectors.concepts["contrast"].states
-    after = {(entry.split, entry.layer): entry.key for entry in record.states}
-    assert set(after) == set(before) and record.layers == LAYERS
-    for place, key in before.items():
-        here, there = states_in(kept.artifacts, [key]), states_in(other, [after[place]])
-        assert set(here) == set(there)
-        for name, [(states, special)] in here.items():
-            assert np.array_equal(states, there[name][0][0]) and np.array_equal(special, there[name][0][1])
 
 
 @pytest.fixture(scope="module")

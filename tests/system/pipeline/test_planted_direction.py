@@ -1,6 +1,6 @@
 """A concept with a known direction: extraction, construction, choice and erasure recover it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -99,6 +99,17 @@ class Writer:
             states = self.model(**batch, output_hidden_states=True).hidden_states[layer + 1]
         return float(states[0].norm(dim=-1).median())
 
+    def grid(self, layer: int, vector: np.ndarray, strengths: Sequence[float]) -> ResponseGrid:
+        """Return the shares of openings that are steered along a vector; perplexity and repetition stay the same."""
+        openings = load_openings("neutral-54", 12)["text"].to_pylist()
+        step, scores = self.norm(layer) * torch.tensor(vector, dtype=torch.float32), [self.shares(openings)]
+        for strength in strengths:
+            with self.changed(layer, lambda hidden, size=strength: hidden + size * step):
+                scores.append(self.shares(openings))
+        score, names = np.stack(scores, axis=1), tuple(f"o{number:02}" for number in range(len(openings)))
+        flat, is_first = np.ones_like(score), np.isin(names, split_openings(names, RULES.seed)[0])
+        return ResponseGrid(names, np.array([0.0, *strengths]), score, flat, 20 * flat, 0 * flat, is_first)
+
 
 @pytest.fixture(scope="module")
 def writer(planted: PlantedModel) -> Writer:
@@ -134,24 +145,11 @@ def test_the_direction_is_recovered_at_its_layer_and_nowhere_before(
 def test_the_choice_is_the_direction_among_random_ones_and_those_of_earlier_layers(
     planted: PlantedModel, writer: Writer, directions: dict[tuple[str, int], np.ndarray]
 ) -> None:
-    openings = load_openings("neutral-54", 12)["text"].to_pylist()
-    base = writer.shares(openings)
-    grids = {}
-    for (name, layer), vector in directions.items():
-        if layer > LAYER:
-            continue
-        unit, along = writer.norm(layer), torch.tensor(vector, dtype=torch.float32)
-        scores = [base]
-        for strength in STRENGTHS:
-            with writer.changed(layer, lambda hidden, step=strength * unit * along: hidden + step):
-                scores.append(writer.shares(openings))
-        score = np.stack(scores, axis=1)
-        flat = np.ones_like(score)
-        strengths = np.array([0.0, *STRENGTHS])
-        names = tuple(f"o{number:02}" for number in range(len(openings)))
-        grids[Candidate(layer, name, name, "C1")] = ResponseGrid(
-            names, strengths, score, flat, 20 * flat, 0 * flat, np.isin(names, split_openings(names, RULES.seed)[0])
-        )
+    grids = {
+        Candidate(layer, name, name, "C1"): writer.grid(layer, vector, STRENGTHS)
+        for (name, layer), vector in directions.items()
+        if layer <= LAYER
+    }
     selection = select(grids, RULES)
     chosen = directions[selection.chosen.strategy, selection.chosen.layer]
     assert selection.chosen.layer == LAYER and chosen @ planted.direction >= 0.95
@@ -204,16 +202,7 @@ def test_a_vector_trained_by_gradient_has_a_part_along_it_and_raises_the_concept
     random = np.random.default_rng(0).normal(size=(1000, len(trained.vector)))
     cosines = np.abs(random @ planted.direction) / np.linalg.norm(random, axis=1)
     assert trained.vector @ planted.direction > np.quantile(cosines, 0.99)
-    openings = load_openings("neutral-54", 12)["text"].to_pylist()
-    unit, along = writer.norm(LAYER), torch.tensor(trained.vector).float()
-    names, strengths = tuple(f"o{number:02}" for number in range(len(openings))), np.array([0.0, 0.1, 0.2])
-    scores = []
-    for strength in strengths:
-        with writer.changed(LAYER, lambda hidden, step=strength * unit * along: hidden + step):
-            scores.append(writer.shares(openings))
-    score = np.stack(scores, axis=1)
-    flat, is_first = np.ones_like(score), np.isin(names, split_openings(names, RULES.seed)[0])
-    grid = ResponseGrid(names, strengths, score, flat, 20 * flat, 0 * flat, is_first)
+    grid = writer.grid(LAYER, trained.vector, (0.1, 0.2))
     gain = steered_gain("baseline.trained", [grid], RULES)
     assert gain.value is not None and gain.value > 0.5
 

@@ -41,15 +41,6 @@ def test_a_metric_without_direction_is_not_ranked():
         rank_board(cells, "d2.best_strength")
 
 
-def test_missing_cells_and_the_complete_board():
-    cells = [*grid({"A1": [0.9, 0.9], "P1": [0.5, 0.5], "W1": [0.7, 0.7]}), cell("W1", "c1", None, "failed")]
-    board = rank_board(cells, "d1.auroc")
-    assert ranks_of(board) == {"A1": 1, "W1": 2, "P1": 2.5}
-    complete = rank_board(cells, "d1.auroc", complete=True)
-    assert complete.blocks == ("c0",)
-    assert ranks_of(complete) == {"A1": 1, "W1": 2, "P1": 3}
-
-
 def test_a_strategy_that_lacks_a_concept_does_not_lead():
     """W1 is first wherever it is measured, on two of three concepts; L1 has no value at all."""
     cells = grid({"W1": [0.9, 0.9, None], "A1": [0.8, 0.8, 0.8], "P1": [0.5, 0.5, 0.9], "L1": [None] * 3})
@@ -59,12 +50,6 @@ def test_a_strategy_that_lacks_a_concept_does_not_lead():
     assert ranks_of(board) == {"A1": 2, "P1": pytest.approx(7 / 3), "W1": 1, "L1": None}
     families = family_ranks(board, {"W1": "W", "A1": "A", "P1": "A"})
     assert [(rank.family, rank.num_blocks) for rank in families] == [("A", 3), ("W", 2), ("L1", 0)]
-
-
-def test_nothing_to_compare_gives_no_board():
-    assert rank_board(grid({"A1": [0.9]}), "d1.auroc") is None
-    assert rank_board([], "d1.auroc") is None
-    assert rank_board([cell("A1", "c", None, "no_scorer"), cell("P1", "c", None, "no_scorer")], "d1.auroc") is None
 
 
 def test_a_clear_winner_is_significant():
@@ -100,14 +85,6 @@ def test_a_pair_without_a_common_block_is_null():
     cells += [cell("W1", "c2", 0.3), cell("A1", "c2", 0.2)]
     (row,) = [r for r in rank_board(cells, "d1.auroc").pairwise if {r["strategy"], r["other"]} == {"P1", "W1"}]
     assert (row["p"], row["p_holm"], row["effect"], row["status"]) == (None, None, None, "too_few")
-
-
-def test_pairwise_table_by_hand():
-    board = rank_board(grid({"A1": [0.9, 0.8, 0.7], "P1": [0.6, 0.6, 0.6]}), "d1.auroc")
-    (row,) = board.pairwise
-    assert row["value_difference"] == pytest.approx(0.2)
-    assert (row["rank_difference"], row["effect"], row["p"], row["n"]) == (-1, 1, 2 / 8, 3)
-    assert row["p_holm"] == row["p_bh"] == row["p"]
 
 
 def test_a_worst_rank_null_counts_as_the_largest_difference():

@@ -7,19 +7,22 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
-from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add, plan_of
+from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add, consuming, plan_of
+from tests.servers import redis as redis_server
 from tests.servers.counted import Counted
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, StoreError
+from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.loop import Pace, TooManyFailuresError
 from poolbench_driver.loop.repairs import Recovery
+from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import PlannedWork
 
 
@@ -39,15 +42,6 @@ def test_a_second_run_does_no_work(bench: Bench) -> None:
     assert bench.loop(A, B, C).run() == {}
     assert bench.service.handled == handled
     assert bench.notes.finished == [] and len(bench.notes.reused) == 3
-
-
-def test_a_deleted_artifact_alone_is_made_again(bench: Bench) -> None:
-    bench.consume()
-    bench.loop(A, B, C).run()
-    bench.artifacts.delete("sum.b")
-    bench.service.handled.clear()
-    bench.loop(A, B, C).run()
-    assert bench.service.handled == [B.task_id]
 
 
 def test_a_lost_message_is_sent_again(bench: Bench) -> None:
@@ -106,7 +100,7 @@ def test_a_leased_task_is_not_sent_again(bench: Bench) -> None:
         wait_until(lambda: bench.notes.num_ticks >= 50)
         bench.artifacts.write_table("sum.a", pa.table({"x": [40]}))
 
-    other = threading.Thread(target=finish)
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     loop = bench.loop(A, pace=replace(FAST, vanished_s=0.0))
     assert loop.run() == {}
@@ -125,7 +119,7 @@ def test_what_already_waits_is_not_sent_twice(bench: Bench) -> None:
         wait_until(lambda: bench.notes.num_ticks >= 10)
         bench.queue.purge("prober")
 
-    threading.Thread(target=purge).start()
+    threading.Thread(target=purge, daemon=True).start()
     loop.run()
     assert list(loop.in_flight) == [A.task_id]
     loop._send(A)
@@ -231,7 +225,7 @@ def test_tasks_in_work_cost_no_requests(bench: Bench) -> None:
             assert lease is not None
             lease.release()
 
-    other = threading.Thread(target=finish)
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     assert loop.run() == {}
     other.join()
@@ -256,7 +250,7 @@ def test_first_outputs_are_used_before_their_task_ends(bench: Bench, *, looks: b
         bench.artifacts.write_table("sum.second", pa.table({"x": [7]}))
         lease.release()
 
-    other = threading.Thread(target=finish)
+    other = threading.Thread(target=finish, daemon=True)
     other.start()
     assert loop.run() == {}
     other.join()
@@ -272,3 +266,25 @@ def test_steps_of_the_driver_with_one_label_are_noted_once(bench: Bench) -> None
     recovery.begin(set())
     assert bench.notes.lines == ["building openings in other forms (3)"]
     assert recovery.committed == set(keys) == {key for key in keys if bench.artifacts.exists(key)}
+
+
+@pytest.mark.parametrize("kind", redis_server.BROKERS)
+def test_two_drivers_of_overlapping_plans_do_each_task_once(kind: str, bench: Bench) -> None:
+    """Work is counted in executions of tasks, because time says little on a machine that is shared."""
+    both = [add(f"sum.{number}", "seed.one") for number in range(6)]
+    plans = [[*both, *(add(f"{name}.{number}", f"sum.{number}") for number in range(6))] for name in ("one", "two")]
+    results: list[dict[str, Failure]] = []
+    with redis_server.broker(kind, bench.root) as url:
+        bench.queue, bench.leases = TaskQueue(Broker(url)), open_leases(Broker(url))
+        workers = [Worker(bench.service, bench.artifacts, open_leases(Broker(url))) for _ in range(2)]
+        loops = [bench.loop(*tasks) for tasks in plans]
+        drivers = [threading.Thread(target=lambda loop=loop: results.append(loop.run())) for loop in loops]
+        with consuming([Consumer(TaskQueue(Broker(url)), worker) for worker in workers]):
+            for driver in drivers:
+                driver.start()
+            for driver in drivers:
+                driver.join(PATIENCE_S)
+            wait_until(lambda: bench.queue.depth("prober") == 0)
+        assert bench.queue.num_dead_letters("prober") == 0
+    assert results == [{}, {}]
+    assert Counter(bench.service.handled) == Counter({task.task_id for tasks in plans for task in tasks})
