@@ -10,7 +10,6 @@ from scipy.special import expit
 from services.prober.tests.conftest import by_metric
 from sklearn.linear_model import LogisticRegression
 
-from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, states_table
@@ -195,25 +194,9 @@ def test_a_labeling_without_both_classes_has_no_readout(train, params):
     assert isinstance(bad, CellError) and bad.status == "not_converged"
 
 
-def test_too_few_groups_to_rank_in_take_the_cell_down(make_passages, params):
-    few = Passages.from_table(make_passages(4))
-    result = probe_cell(Design.build(few, None, params), as_vectors(parts_of_split(few, 3)), None, params)
-    assert {measure.status for measure in result.measures} == {"too_few"}
-
-
 def test_nulls_are_never_made_of_parts(train):
     with pytest.raises(CellError, match="without a readout"):
         null_cell(train, as_vectors(parts_of_split(train, 3)), NullParams())
-
-
-def test_parts_are_named_in_the_schema(train, make_vectors_table):
-    parts = parts_of_split(train, 3)
-    table = make_vectors_table(train.ids, parts.reshape(len(parts), -1))
-    assert parts_of(table) == (1, None)
-    table = table.cast(vectors_schema(WIDTH, 3, "best_heads"))
-    assert parts_of(table) == (3, "best_heads")
-    found = PooledVectors.from_table(table, train.ids)
-    assert (found.width, found.num_parts, found.readout) == (WIDTH, 3, "best_heads")
 
 
 QUERY_WIDTH = 12

@@ -213,7 +213,7 @@ def test_too_few_groups_have_no_code_length():
     assert error.value.status == "too_few"
 
 
-class LostProbe:
+class LostProbe(Noted):
     """Chooses a C whose probe of all labels sent has not converged: the constant predictor sends the block."""
 
     def choose(self, c_values):
@@ -222,14 +222,11 @@ class LostProbe:
     def converged(self, c):
         return False
 
-    def log_probabilities(self, block_mD, c):
-        return np.log(np.full((len(block_mD), 2), 0.5))
-
 
 def test_a_choice_that_did_not_converge_is_reported_as_the_constant_predictor():
     vectors, codes = random_labels(200, 3, 0)
     settings = {"c_values": CHOICES, "plain_c": 1.0, "seed": 0, "released": True}
-    found = send(vectors, codes, 2, np.arange(200), lambda sent: LostProbe(), **settings)
+    found = send(vectors, codes, 2, np.arange(200), LostProbe(), **settings)
     assert set(found.c_of_blocks) == {None} and found.num_replaced == len(found.c_of_blocks)
     assert found.compression == pytest.approx(1)
 
