@@ -63,8 +63,8 @@ def check(decoder: Decoder, texts: Sequence[str], layer: int, strengths: Sequenc
     return table
 
 
-def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(any_decoder: Decoder, texts: list[str]) -> None:
-    table = check(any_decoder, texts, layer=1, strengths=(0.5, 1.0), first=1)
+def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(decoder: Decoder, texts: list[str]) -> None:
+    table = check(decoder, texts, layer=1, strengths=(0.5, 1.0), first=1)
     kl = np.array(table["kl"]).reshape(3, len(texts))
     assert (kl[0] == 0).all() and (kl[1] > 1e-4).all() and kl[2].mean() > kl[1].mean()
 

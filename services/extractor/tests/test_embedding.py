@@ -139,10 +139,3 @@ def test_what_a_saved_encoder_needs_is_checked(
     save_file({name: tensor * 2 for name, tensor in weights.items()}, copy / "model.safetensors", {"format": "pt"})
     with pytest.raises(ConfigError, match="other weights than when the encoder was saved"):
         SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
-
-
-def test_vectors_are_cut_and_quantized_as_the_library_does(saved_llama: Path, texts: list[str]) -> None:
-    encoder = PoolingEncoder(str(saved_llama))
-    whole = encoder.encode(texts)
-    np.testing.assert_array_equal(encoder.encode(texts, truncate_dim=8), whole[:, :8])
-    assert encoder.encode(texts, precision="ubinary").dtype == np.uint8

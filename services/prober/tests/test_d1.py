@@ -241,7 +241,7 @@ def measures(vectors_nD: np.ndarray, passages: Passages, hidden: int | None = 16
 
 @pytest.fixture(scope="module")
 def unpaired() -> Passages:
-    return Passages.from_table(passages_table(num_pairs=300, paired=False))
+    return Passages.from_table(passages_table(num_pairs=200, paired=False))
 
 
 def test_a_hidden_layer_finds_what_no_line_separates(unpaired: Passages) -> None:

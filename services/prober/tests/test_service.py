@@ -270,25 +270,31 @@ def test_preference_shift_writes_what_is_missing_by_each_reading(word_states):
     assert [store.read_table(task.outputs[role]) for role in roles] == tables
 
 
+def moved(step, params, inputs, roles, changes):
+    """Return the outputs whose keys differ, for each change of the parameters or of the inputs."""
+    plain = step.task(params(), inputs, roles).outputs
+    found = {}
+    for name, (values, others) in changes.items():
+        outputs = step.task(params(**values), others, roles).outputs
+        found[name] = {role for role in roles if outputs[role] != plain[role]}
+    return found
+
+
 def test_keys_of_a_preference_shift_are_of_what_each_output_reads(word_states):
-    _, inputs = word_states
-
-    def keys(other=None, **params):
-        roles = ["measures/corrected", "words/corrected", "cosines/corrected", "measures/direction"]
-        return dict(VALENCE.task(ValenceParams(**params), {**inputs, "direction": "d", **(other or {})}, roles).outputs)
-
-    plain = keys()
-    changed = {
-        "seed": keys(seed=1),
-        "name": keys(name="x"),
-        "construction": keys(direction="C3"),
-        "directions": keys({"direction": "e"}),
-        "random": keys({"vectors/random/1": "f"}),
+    inputs = {**word_states[1], "direction": "d"}
+    roles = ["measures/corrected", "words/corrected", "cosines/corrected", "measures/direction"]
+    changes = {
+        "seed": ({"seed": 1}, inputs),
+        "name": ({"name": "x"}, inputs),
+        "construction": ({"direction": "C3"}, inputs),
+        "directions": ({}, {**inputs, "direction": "e"}),
+        "random": ({}, {**inputs, "vectors/random/1": "f"}),
     }
-    moved = {what: {role for role in plain if plain[role] != found[role]} for what, found in changed.items()}
     both = {"measures/corrected", "measures/direction"}
     along = {"measures/direction"}
-    assert moved == {"seed": both, "name": set(), "construction": along, "directions": along, "random": both}
+    assert moved(VALENCE, ValenceParams, inputs, roles, changes) == {
+        "seed": both, "name": set(), "construction": along, "directions": along, "random": both,
+    }  # fmt: skip
 
 
 def test_unknown_states_and_readings_are_refused(word_states):
@@ -387,24 +393,16 @@ def test_a_contrast_that_needs_too_much_or_has_no_features_is_refused(contrasts)
 
 def test_keys_of_a_contrast_are_of_the_autoencoder_and_what_is_read(contrasts):
     _, inputs = contrasts
-
-    def keys(other=None, **params):
-        roles = ["measures/wide", "subjects/wide"]
-        return dict(CONTRAST.task(ContrastParams(**params), other or inputs, roles).outputs)
-
-    plain = keys()
-    renamed = {role.replace("wide/0", "wide/x"): key for role, key in inputs.items()}
-    changed = {
-        "resamples": keys(num_bootstrap=5),
-        "seed": keys(seed=1),
-        "protocol": keys(protocol="published"),
-        "names": keys(renamed),
-        "another autoencoder": keys({**inputs, "features/narrow/0": "x.y"}),
-        "its features": keys({**inputs, "features/wide/0": "x.y"}),
+    changes = {
+        "resamples": ({"num_bootstrap": 5}, inputs),
+        "seed": ({"seed": 1}, inputs),
+        "protocol": ({"protocol": "published"}, inputs),
+        "names": ({}, {role.replace("wide/0", "wide/x"): key for role, key in inputs.items()}),
+        "another autoencoder": ({}, {**inputs, "features/narrow/0": "x.y"}),
+        "its features": ({}, {**inputs, "features/wide/0": "x.y"}),
     }
-    moved = {what: {role for role in plain if plain[role] != found[role]} for what, found in changed.items()}
-    both = set(plain)
-    assert moved == {
+    both = {"measures/wide", "subjects/wide"}
+    assert moved(CONTRAST, ContrastParams, inputs, sorted(both), changes) == {
         "resamples": {"measures/wide"},
         "seed": both,
         "protocol": both,

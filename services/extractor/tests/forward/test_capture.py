@@ -48,12 +48,12 @@ def inflow_by_definition(attention_HTT: np.ndarray, real: np.ndarray) -> np.ndar
     return inflow
 
 
-def test_states_and_inflow_equal_the_eager_reference(any_decoder: Decoder, texts: list[str]) -> None:
-    passages = encoded(any_decoder, texts)
-    layers = range(any_decoder.num_blocks)
-    captured = capture(any_decoder, passages, layers, signals=dict.fromkeys(layers, ATTENTION))
+def test_states_and_inflow_equal_the_eager_reference(decoder: Decoder, texts: list[str]) -> None:
+    passages = encoded(decoder, texts)
+    layers = range(decoder.num_blocks)
+    captured = capture(decoder, passages, layers, signals=dict.fromkeys(layers, ATTENTION))
     for row, passage in enumerate(passages):
-        expected = reference(any_decoder, passage)
+        expected = reference(decoder, passage)
         for layer in layers:
             state = captured.states_of(layer)[row].numpy()
             np.testing.assert_allclose(state, expected["states"][layer], rtol=1e-4, atol=2e-5)
