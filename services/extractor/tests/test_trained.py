@@ -1,6 +1,5 @@
 """A vector trained by gradient: its loss against the model by hand, its gradient against finite differences."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
 from poolbench_extractor.trained import PairBatch, _order, trained_direction
 
-from .conftest import CONFIGS
+from .conftest import CONFIGS, make_decoder
 
 LAYER, BETA = 1, 0.1
 #: Pairs that differ in one word.
@@ -106,8 +105,8 @@ def test_each_pair_comes_once_before_any_comes_again() -> None:
     assert [len(step) for step in _order(1, params)] == [2] * 10
 
 
-def test_what_cannot_be_trained_is_refused_with_its_reason(build: Callable[..., Decoder]) -> None:
-    decoder = build(CONFIGS["llama"])
+def test_what_cannot_be_trained_is_refused_with_its_reason() -> None:
+    decoder = make_decoder(CONFIGS["llama"])
     params = TrainedParams(model="tiny", layer=LAYER)
     with pytest.raises(LayerError, match="layer 9 is out of range"):
         trained_direction(decoder, passages(), TrainedParams(model="tiny", layer=9))

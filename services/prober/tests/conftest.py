@@ -68,6 +68,11 @@ def planted_vectors(passages: Passages, shift, width=24, seed=0):
     return document + noise + shift * passages.labels[:, None] * towards
 
 
+def planted_cell(passages: Passages, shift, width=24, seed=0):
+    """The same as the vectors of a cell."""
+    return PooledVectors.from_matrix(planted_vectors(passages, shift, width, seed))
+
+
 def vectors_table(ids, matrix, applied=None, valid=None, status=None):
     """A VECTORS table."""
     count = len(ids)
@@ -107,21 +112,6 @@ def test_split():
 
 
 @pytest.fixture(scope="session")
-def plant():
-    return planted_vectors
-
-
-@pytest.fixture(scope="session")
-def make_passages():
-    return passages_table
-
-
-@pytest.fixture(scope="session")
-def make_vectors_table():
-    return vectors_table
-
-
-@pytest.fixture(scope="session")
 def design(train, test_split, params):
     return Design.build(train, test_split, params)
 
@@ -129,7 +119,7 @@ def design(train, test_split, params):
 @pytest.fixture(scope="session")
 def planted(design, params):
     """D1 of vectors with a planted signal."""
-    cell = [PooledVectors.from_matrix(planted_vectors(split, 2.0)) for split in (design.train, design.test)]
+    cell = [planted_cell(split, 2.0) for split in (design.train, design.test)]
     return probe_cell(design, *cell, params)
 
 
