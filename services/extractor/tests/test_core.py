@@ -40,9 +40,9 @@ def vectors(decoder: Decoder, passages: PassageTexts, reading: Reading) -> dict[
     }
 
 
-def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder) -> None:
+def test_batches_padding_neighbours_and_order_change_nothing(llama: Decoder) -> None:
     passages = passages_of(TEXTS)
-    expected = vectors(decoder, passages, Reading())
+    expected = vectors(llama, passages, Reading())
     backwards = replace(passages, ids=passages.ids[::-1], texts=passages.texts[::-1])
     variants = [
         (passages, BatchLimits(max_passages=1)),
@@ -51,7 +51,7 @@ def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder) -
         (backwards, BatchLimits(max_passages=2)),
     ]
     for variant, limits in variants:
-        found = vectors(decoder, variant, Reading(limits=limits))
+        found = vectors(llama, variant, Reading(limits=limits))
         for role, rows in expected.items():
             for passage_id, vector in rows.items():
                 gap = np.linalg.norm(found[role][passage_id] - vector)

@@ -91,6 +91,15 @@ def vectors_table(ids, matrix, applied=None, valid=None, status=None):
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
+def bits_under_threads(compute):
+    """Return the hashes of an array that is computed under 1, 2 and 4 threads: one if the bits are the same."""
+    found = set()
+    for num_threads in (1, 2, 4):
+        with threadpool_limits(num_threads):
+            found.add(hashlib.sha256(compute().tobytes()).hexdigest())
+    return found
+
+
 def by_metric(found):
     """The measures of a result by their metric."""
     return {measure.metric: measure for measure in found.measures}
@@ -126,17 +135,3 @@ def planted(design, params):
 @pytest.fixture(scope="session")
 def client():
     return TestClient(build_api(create(), "token"), raise_server_exceptions=False)
-
-
-@pytest.fixture(scope="session")
-def bits_under_threads():
-    """The hashes of an array that is computed under 1, 2 and 4 threads: one if the bits are the same."""
-
-    def hashes(compute):
-        found = set()
-        for num_threads in (1, 2, 4):
-            with threadpool_limits(num_threads):
-                found.add(hashlib.sha256(compute().tobytes()).hexdigest())
-        return found
-
-    return hashes

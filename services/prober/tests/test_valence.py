@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 from scipy.linalg import subspace_angles
-from services.prober.tests.conftest import by_metric, passages_table, vectors_table
+from services.prober.tests.conftest import bits_under_threads, by_metric, passages_table, vectors_table
 from sklearn.decomposition import PCA
 
 from poolbench.contracts.tables import WORDS, directions_schema, table_from_rows, vector_column
@@ -237,7 +237,7 @@ def test_a_plane_of_one_dimension_or_of_equal_words():
     assert (found["shift.plane_share"].status, found["shift.valence"].value) == ("collapsed", 0)
 
 
-def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
+def test_the_same_bits_under_any_number_of_threads():
     rng = np.random.default_rng(0)
     unit, other, valence = (
         unit_rows(rng.normal(size=(300, 512))),

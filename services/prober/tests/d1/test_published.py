@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from services.prober.tests.conftest import passages_table, planted_vectors
+from services.prober.tests.conftest import bits_under_threads, passages_table, planted_vectors
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import normalize
@@ -100,7 +100,7 @@ def test_a_score_does_not_depend_on_the_rows_beside_it(train):
         assert scores[row] == (unit[[row]] * direction).sum(axis=1)[0]
 
 
-def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
+def test_the_same_bits_under_any_number_of_threads():
     vectors, labels = np.random.default_rng(0).normal(size=(701, 4096)), np.arange(701) % 3 // 2
     folds = stratified_folds(labels)
     assert len(bits_under_threads(lambda: projections(unit_rows(vectors), labels, folds))) == 1

@@ -121,12 +121,6 @@ def test_bodies_that_are_no_request(client: TestClient, verb: str, content: byte
     assert answer.json()["error"]["message"]
 
 
-def test_a_body_without_its_type_names_the_header(client: TestClient) -> None:
-    """As `curl -d` sends it."""
-    answer = client.post("/v1/completions", content=json.dumps(COMPLETE))
-    assert answer.status_code == 400 and "Content-Type: application/json" in answer.json()["error"]["message"]
-
-
 def test_unknown_fields_are_named_in_short(client: TestClient) -> None:
     sent = client.post("/v1/completions", json=COMPLETE | {"n": True, "f" * 100_000: 1}).json()["error"]
     assert (sent["code"], sent["param"]) == ("unknown_field", "f" * 100)
