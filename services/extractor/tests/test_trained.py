@@ -19,6 +19,7 @@ from poolbench_extractor.service import create
 from poolbench_extractor.trained import PairBatch, _order, trained_direction
 
 from .conftest import CONFIGS, make_decoder
+from .test_damage import by_hand
 
 LAYER, BETA = 1, 0.1
 #: Pairs that differ in one word.
@@ -41,14 +42,7 @@ def batch_of(decoder: Decoder) -> PairBatch:
 
 def log_likelihood(decoder: Decoder, text: str, delta: torch.Tensor) -> float:
     """Sum over the tokens behind the BOS, with a hook on the block."""
-    ids = torch.tensor([decoder.tokenizer(text)["input_ids"]])
-    handle = decoder.on_states(
-        LAYER, lambda out: out + delta if isinstance(out, torch.Tensor) else (out[0] + delta, *out[1:])
-    )
-    with torch.no_grad():
-        log_p = decoder.model(input_ids=ids).logits[0, :-1].double().log_softmax(-1)
-    handle.remove()
-    return float(log_p.gather(1, ids[0, 1:, None]).sum())
+    return by_hand(decoder.model, decoder.blocks[LAYER], decoder.tokenizer(text)["input_ids"], 1, delta)[0]
 
 
 def test_margins_are_those_of_the_model_with_a_hook(decoder: Decoder) -> None:

@@ -68,6 +68,12 @@ def test_out_of_fold_scores_agree_with_sklearn(design, planted):
     assert by_key(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
 
 
+def test_a_design_follows_from_its_seed(design, params):
+    again = Design.build(design.train, design.test, params)
+    np.testing.assert_array_equal(again.labelings.labels_nK, design.labelings.labels_nK)
+    np.testing.assert_array_equal(again.train_weights, design.train_weights)
+
+
 def blank_statuses(design, vectors, params):
     result = probe_cell(design, vectors, vectors, params)
     directions = {found.status for found in result.directions.values()}
