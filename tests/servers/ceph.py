@@ -24,6 +24,15 @@ _FIRST_PORT, _LAST_PORT = 20_000, 30_000
 _END_WITHIN_S = 5.0
 
 
+def answers(address: str) -> bool:
+    """Return whether an HTTP server answers."""
+    try:
+        with urllib.request.urlopen(address, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
 def missing() -> list[str]:
     """Return the programs that this machine lacks."""
     return [name for name in _PROGRAMS if shutil.which(name) is None]
@@ -72,11 +81,7 @@ class Ceph:
 
     def _answers(self) -> bool:
         assert self._group is not None and self._group.poll() is None, (self.folder / "ceph.log").read_text()
-        try:
-            with urllib.request.urlopen(str(self.service.endpoint), timeout=5) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
+        return answers(str(self.service.endpoint))
 
 
 @contextmanager

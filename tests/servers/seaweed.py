@@ -5,12 +5,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pydantic import SecretStr
+from tests.servers.ceph import answers
 from tests.waiting import wait_until
 
 from poolbench.settings import S3Settings
@@ -52,11 +52,7 @@ class Seaweed:
 
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, (self.folder / "weed.log").read_text()
-        try:
-            with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=5) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
+        return answers(f"{self.endpoint}/healthz")
 
 
 def identities(users: Mapping[str, tuple[str, str]]) -> str:

@@ -1,6 +1,6 @@
 """Small random decoders with real Transformers classes and a real byte-level tokenizer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,18 +159,6 @@ def annotations_of(texts: list[str]) -> pa.Table:
     return table_from_rows(rows, ANNOTATIONS)
 
 
-@pytest.fixture(scope="session")
-def texts() -> list[str]:
-    """Passages of different lengths and scripts."""
-    return TEXTS
-
-
-@pytest.fixture(scope="session")
-def build() -> Callable[..., Decoder]:
-    """Makes a decoder from a configuration."""
-    return make_decoder
-
-
 @pytest.fixture(scope="session", params=sorted(CONFIGS))
 def decoder(request: pytest.FixtureRequest) -> Decoder:
     """Each of the three main architectures in turn."""
@@ -205,10 +193,10 @@ def demo() -> Decoder:
 
 
 @pytest.fixture
-def artifacts(tmp_path: Path, texts: list[str]) -> Artifacts:
+def artifacts(tmp_path: Path) -> Artifacts:
     """A folder store that holds the texts as passages."""
     store = Artifacts(open_store(str(tmp_path / "store")))
-    rows = [{"passage_id": f"p{n}", "text": text} for n, text in enumerate(texts)]
+    rows = [{"passage_id": f"p{n}", "text": text} for n, text in enumerate(TEXTS)]
     store.write_table("corpus.passages.1", table_from_rows(rows, PASSAGES))
     return store
 
@@ -227,6 +215,6 @@ def client() -> TestClient:
 
 
 @pytest.fixture
-def body(saved_llama: Path, texts: list[str]) -> dict[str, Any]:
+def body(saved_llama: Path) -> dict[str, Any]:
     """Request of the mean of each text at layer 1."""
-    return {"texts": texts, "model": str(saved_llama), "strategy": "A1_mean", "layer": 1}
+    return {"texts": TEXTS, "model": str(saved_llama), "strategy": "A1_mean", "layer": 1}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services.extractor.tests.conftest import annotations_of
+from services.extractor.tests.conftest import TEXTS, annotations_of
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import InputError
@@ -40,9 +40,9 @@ def vectors(decoder: Decoder, passages: PassageTexts, reading: Reading) -> dict[
     }
 
 
-def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder, texts: list[str]) -> None:
-    passages = passages_of(texts)
-    expected = vectors(decoder, passages, Reading())
+def test_batches_padding_neighbours_and_order_change_nothing(llama: Decoder) -> None:
+    passages = passages_of(TEXTS)
+    expected = vectors(llama, passages, Reading())
     backwards = replace(passages, ids=passages.ids[::-1], texts=passages.texts[::-1])
     variants = [
         (passages, BatchLimits(max_passages=1)),
@@ -51,43 +51,43 @@ def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder, t
         (backwards, BatchLimits(max_passages=2)),
     ]
     for variant, limits in variants:
-        found = vectors(decoder, variant, Reading(limits=limits))
+        found = vectors(llama, variant, Reading(limits=limits))
         for role, rows in expected.items():
             for passage_id, vector in rows.items():
                 gap = np.linalg.norm(found[role][passage_id] - vector)
                 assert gap <= 1e-5 * np.linalg.norm(vector), (role, passage_id, limits)
 
 
-def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder, texts: list[str]) -> None:
+def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder) -> None:
     wanted = {1: [Request.of("A1_mean"), Request.of("P1_last_token")]}
     without, with_bos = (
-        extract(llama, passages_of(texts), wanted, reading=Reading(include_bos=flag)) for flag in (False, True)
+        extract(llama, passages_of(TEXTS), wanted, reading=Reading(include_bos=flag)) for flag in (False, True)
     )
     column = {role: [vector_matrix(t[role]["vector"]) for t in (without, with_bos)] for role in without}
     np.testing.assert_allclose(*column["P1_last_token/1"], rtol=1e-6)
     assert np.abs(np.subtract(*column["A1_mean/1"])).max() > 1e-3
 
 
-def test_too_long_and_empty_passages_fail_alone(llama: Decoder, texts: list[str]) -> None:
-    tables = extract(llama, passages_of([texts[0], "word " * 200, "", texts[1]]), {0: REQUESTS})
+def test_too_long_and_empty_passages_fail_alone(llama: Decoder) -> None:
+    tables = extract(llama, passages_of([TEXTS[0], "word " * 200, "", TEXTS[1]]), {0: REQUESTS})
     for request in REQUESTS:
         rows = tables[f"{request.id}/0"].to_pylist()
         assert [row["status"] for row in rows] == ["ok", "failed", "failed", "ok"], request.id
         assert "window is 128" in rows[1]["reason"] and "no real token" in rows[2]["reason"]
         assert rows[1]["vector"] is None and rows[0]["vector"] is not None
-    tables = extract(llama, passages_of(texts), {0: [Request.of("A1_mean")]}, reading=Reading(max_length=10))
+    tables = extract(llama, passages_of(TEXTS), {0: [Request.of("A1_mean")]}, reading=Reading(max_length=10))
     assert tables["A1_mean/0"]["status"].to_pylist() == ["failed", "ok", "failed", "failed", "failed"]
 
 
-def test_calibration_is_the_median_norm_of_real_tokens(llama: Decoder, texts: list[str]) -> None:
-    table = calibrate(llama, passages_of([*texts, ""]), [0, 2])
-    passages = encode(llama, PassageTexts([str(i) for i in range(len(texts))], texts))
+def test_calibration_is_the_median_norm_of_real_tokens(llama: Decoder) -> None:
+    table = calibrate(llama, passages_of([*TEXTS, ""]), [0, 2])
+    passages = encode(llama, PassageTexts([str(i) for i in range(len(TEXTS))], TEXTS))
     captured = capture(llama, passages, [0, 2])
     for row in table.to_pylist():
         norms = torch.cat([h[1:].norm(dim=-1) for h in captured.states_of(row["layer"])])
         assert row["num_tokens"] == len(norms)
         assert row["median_residual_norm"] == pytest.approx(float(np.median(norms.numpy())), rel=1e-5)
-    small = calibrate(llama, passages_of(texts), [0], reading=Reading(limits=BatchLimits(max_passages=1)))
+    small = calibrate(llama, passages_of(TEXTS), [0], reading=Reading(limits=BatchLimits(max_passages=1)))
     assert small["median_residual_norm"][0].as_py() == pytest.approx(table["median_residual_norm"][0].as_py(), rel=1e-6)
     with pytest.raises(InputError, match="none of 1"):
         calibrate(llama, passages_of([""]), [0])
@@ -100,11 +100,11 @@ def test_control_tokens_written_in_a_passage_are_text(llama: Decoder) -> None:
     assert passage.context.special.tolist() == [True] + [False] * (passage.num_positions - 1)
 
 
-def test_two_threads_share_one_model(llama: Decoder, texts: list[str]) -> None:
+def test_two_threads_share_one_model(llama: Decoder) -> None:
     wanted = [{0: [Request.of("A1_mean")]}, {2: [Request.of("A1_mean")]}] * 4
-    expected = [extract(llama, passages_of(texts), item) for item in wanted[:2]] * 4
+    expected = [extract(llama, passages_of(TEXTS), item) for item in wanted[:2]] * 4
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda item: extract(llama, passages_of(texts), item), wanted))
+        found = list(pool.map(lambda item: extract(llama, passages_of(TEXTS), item), wanted))
     assert found == expected
 
 
@@ -130,8 +130,8 @@ def memory_for(decoder: Decoder, num_tokens: int, error: Callable[[], BaseExcept
 
 
 @pytest.fixture(scope="module")
-def passages(llama: Decoder, texts: list[str]) -> list[Encoded]:
-    many = [f"{text} {index}" for index in range(4) for text in texts]
+def passages(llama: Decoder) -> list[Encoded]:
+    many = [f"{text} {index}" for index in range(4) for text in TEXTS]
     return encode(llama, PassageTexts([f"p{index}" for index in range(len(many))], many))
 
 
@@ -175,14 +175,12 @@ def test_a_passage_that_alone_is_too_large_is_an_error_and_leaves_no_hook(
     assert [list(block._forward_hooks) for block in llama.blocks] == before and not llama.lock.locked()
 
 
-def test_batches_keep_the_token_budget_and_part_at_the_rotary_switch(
-    passages: list[Encoded], llama: Decoder, texts: list[str]
-) -> None:
+def test_batches_keep_the_token_budget_and_part_at_the_rotary_switch(passages: list[Encoded], llama: Decoder) -> None:
     parted = [Encoded(p.index, p.context, stretched=p.num_positions > 30) for p in passages]
     batches = list(make_batches(parted, BatchLimits()))
     assert sorted(p.index for batch in batches for p in batch) == list(range(len(passages)))
     assert len(batches) == 2 and all(len({p.stretched for p in batch}) == 1 for batch in batches)
-    passages = encode(llama, PassageTexts([str(i) for i in range(20)], texts * 4))
+    passages = encode(llama, PassageTexts([str(i) for i in range(20)], TEXTS * 4))
     batches = list(make_batches(passages, BatchLimits(max_tokens=80, max_passages=6)))
     assert sorted(p.index for batch in batches for p in batch) == list(range(20))
     for batch in batches:

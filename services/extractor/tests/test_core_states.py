@@ -1,7 +1,7 @@
 """Kept states and attention sinks on the device, against the model's own states."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from services.extractor.tests.conftest import annotations_of
+from services.extractor.tests.conftest import TEXTS, annotations_of, make_decoder
 from services.extractor.tests.forward.test_capture import inflow_by_definition, reference
 
 from poolbench.contracts.tables import vector_matrix
@@ -48,11 +48,9 @@ def assert_same(here: dict[str, pa.Table], there: dict[str, pa.Table], layer: in
             assert np.isnan(size) or gap <= rtol * size, strategy_id
 
 
-def test_every_strategy_agrees_on_the_demo_model(
-    demo: Decoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_strategy_agrees_on_the_demo_model(demo: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.StateKeeper.__init__, "__defaults__", (20_000,))  # several shards
-    passages, annotations = passages_of([*texts, "word " * 600, ""])
+    passages, annotations = passages_of([*TEXTS, "word " * 600, ""])
     shards: dict[int, list[pa.Table]] = {1: [], 4: []}
     sinks = {layer: found.append for layer, found in shards.items()}
     reading = Reading(limits=BatchLimits(max_passages=2))
@@ -62,8 +60,8 @@ def test_every_strategy_agrees_on_the_demo_model(
         assert_same(device, pool_kept(found, REQUESTS, annotations), layer)
 
 
-def test_states_alone_serve_a_strategy_that_comes_later(decoder: Decoder, texts: list[str]) -> None:
-    passages, annotations = passages_of(texts)
+def test_states_alone_serve_a_strategy_that_comes_later(decoder: Decoder) -> None:
+    passages, annotations = passages_of(TEXTS)
     shards: list[pa.Table] = []
     assert extract(decoder, passages, {}, keep={2: shards.append}) == {}
     later = pool_kept(shards, REQUESTS, annotations)
@@ -71,12 +69,10 @@ def test_states_alone_serve_a_strategy_that_comes_later(decoder: Decoder, texts:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_kept_bit_by_bit(
-    build: Callable[..., Decoder], llama: Decoder, texts: list[str], dtype: torch.dtype
-) -> None:
-    decoder = build(llama.model.config)
+def test_half_precision_is_kept_bit_by_bit(llama: Decoder, dtype: torch.dtype) -> None:
+    decoder = make_decoder(llama.model.config)
     decoder = wrap_decoder(decoder.model.to(dtype), decoder.tokenizer)
-    passages, annotations = passages_of(texts)
+    passages, annotations = passages_of(TEXTS)
     shards: list[pa.Table] = []
     device = extract(decoder, passages, {1: REQUESTS}, keep={1: shards.append})
     assert_same(device, pool_kept(shards, REQUESTS, annotations), 1)
@@ -87,9 +83,7 @@ def test_half_precision_is_kept_bit_by_bit(
         assert torch.equal(back.to(dtype).float(), back)  # no value between two of this type
 
 
-def test_memory_that_runs_out_repeats_no_passage(
-    llama: Decoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_runs_out_repeats_no_passage(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def pool_layer(*arguments):  # type: ignore[no-untyped-def]
@@ -100,14 +94,14 @@ def test_memory_that_runs_out_repeats_no_passage(
 
     pooled = core.pool_layer
     monkeypatch.setattr(core, "pool_layer", pool_layer)
-    passages, _ = passages_of(texts)
+    passages, _ = passages_of(TEXTS)
     shards: list[pa.Table] = []
     wanted = {layer: [Request.of("A1_mean")] for layer in (0, 1)}
     extract(llama, passages, wanted, keep={0: shards.append})
-    assert sorted(p.position for shard in shards for p in read_states(shard)) == list(range(len(texts)))
+    assert sorted(p.position for shard in shards for p in read_states(shard)) == list(range(len(TEXTS)))
 
 
-def test_a_failed_task_leaves_no_shards(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
+def test_a_failed_task_leaves_no_shards(artifacts: Artifacts, saved_llama: Path) -> None:
     task = Task(
         kind="extractor.extract",
         inputs={"passages": "corpus.passages.1"},
@@ -128,7 +122,7 @@ def test_a_failed_task_leaves_no_shards(artifacts: Artifacts, saved_llama: Path,
     assert not list(artifacts.store.list("artifacts/extractor.states.1"))
     artifacts.store.put = put  # type: ignore[method-assign]
     service.handlers[task.kind](task, io)
-    assert artifacts.manifest("extractor.states.1").num_rows == len(texts) and not io.missing
+    assert artifacts.manifest("extractor.states.1").num_rows == len(TEXTS) and not io.missing
 
 
 #: So small that random weights have some sinks, and not only sinks.
@@ -141,8 +135,8 @@ def found_sinks(states_TD: np.ndarray, special: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_inflow_leaves_out_the_sinks_of_each_layer(llama: Decoder, texts: list[str], side: str) -> None:
-    passages, layers = encode(llama, PassageTexts(texts, texts)), range(llama.num_blocks)
+def test_inflow_leaves_out_the_sinks_of_each_layer(llama: Decoder, side: str) -> None:
+    passages, layers = encode(llama, PassageTexts(TEXTS, TEXTS)), range(llama.num_blocks)
     signals = dict.fromkeys(layers, ("head_inflow",))
     captured = capture(llama, passages, layers, signals=signals, sinks=RULE, padding_side=side)
     some = 0
@@ -155,14 +149,12 @@ def test_inflow_leaves_out_the_sinks_of_each_layer(llama: Decoder, texts: list[s
             found = captured.signals_of(layer)[row]["head_inflow"]
             assert isinstance(found, np.ndarray)
             np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
-    assert some > len(texts)
+    assert some > len(TEXTS)
 
 
-def test_vectors_without_sinks_are_the_same_from_kept_states_and_their_tables_count_them(
-    llama: Decoder, texts: list[str]
-) -> None:
+def test_vectors_without_sinks_are_the_same_from_kept_states_and_their_tables_count_them(llama: Decoder) -> None:
     requests = [Request.of(name) for name in ("A1_mean", "A2_max", "A4_norm_weighted", "S1_attention", "P1_last_token")]
-    passages, shards = PassageTexts(texts, texts), list[Any]()
+    passages, shards = PassageTexts(TEXTS, TEXTS), list[Any]()
     tables = extract(llama, passages, {1: requests}, keep={1: shards.append}, reading=Reading(sinks=RULE))
     again = pool_kept(shards, requests, sinks=RULE)
     for request in requests:
@@ -171,7 +163,7 @@ def test_vectors_without_sinks_are_the_same_from_kept_states_and_their_tables_co
         np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6)
         assert made["num_sinks"].to_pylist() == again[request.id]["num_sinks"].to_pylist()
     means = vector_matrix(tables["A1_mean/1"]["vector"])
-    for row, passage in enumerate(encode(llama, PassageTexts(texts, texts))):
+    for row, passage in enumerate(encode(llama, PassageTexts(TEXTS, TEXTS))):
         state_TD = reference(llama, passage)["states"][1]
         sinks = found_sinks(state_TD, passage.context.special)
         np.testing.assert_allclose(
@@ -185,15 +177,13 @@ def token_ids(tokenizer: Any, texts: Sequence[str], **how: bool) -> list[list[in
     return [context.token_ids.tolist() for context in tokenise(tokenizer, PassageTexts(texts, texts), **how)]  # type: ignore[union-attr]
 
 
-def test_a_bos_is_added_where_the_tokenizer_adds_none_but_defines_one(
-    llama: Decoder, without_bos: Any, texts: list[str]
-) -> None:
-    assert token_ids(without_bos, texts) != token_ids(llama.tokenizer, texts)
-    assert token_ids(without_bos, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
-    assert token_ids(llama.tokenizer, texts, add_bos=True) == token_ids(llama.tokenizer, texts)
+def test_a_bos_is_added_where_the_tokenizer_adds_none_but_defines_one(llama: Decoder, without_bos: Any) -> None:
+    assert token_ids(without_bos, TEXTS) != token_ids(llama.tokenizer, TEXTS)
+    assert token_ids(without_bos, TEXTS, add_bos=True) == token_ids(llama.tokenizer, TEXTS)
+    assert token_ids(llama.tokenizer, TEXTS, add_bos=True) == token_ids(llama.tokenizer, TEXTS)
     for bare, own in zip(
-        tokenise(without_bos, PassageTexts(texts, texts), add_bos=True),
-        tokenise(llama.tokenizer, PassageTexts(texts, texts)),
+        tokenise(without_bos, PassageTexts(TEXTS, TEXTS), add_bos=True),
+        tokenise(llama.tokenizer, PassageTexts(TEXTS, TEXTS)),
         strict=True,
     ):
         assert bare.special.tolist() == own.special.tolist() and bare.offsets.tolist() == own.offsets.tolist()
@@ -219,7 +209,7 @@ def test_a_bare_text_is_read_without_special_tokens(llama: Decoder) -> None:
     assert not np.allclose(found[0], found[2], atol=1e-3)
 
 
-def test_states_do_not_depend_on_the_rule(llama: Decoder, texts: list[str]) -> None:
-    passages = encode(llama, PassageTexts(texts, texts))
+def test_states_do_not_depend_on_the_rule(llama: Decoder) -> None:
+    passages = encode(llama, PassageTexts(TEXTS, TEXTS))
     one, other = (capture(llama, passages, [1], sinks=rule) for rule in (RULE, SinkRule(leave_out=False)))
     assert all(torch.equal(a, b) for a, b in zip(one.states_of(1), other.states_of(1), strict=True))

@@ -1,6 +1,6 @@
 """Damage of steering on given texts, and the lens of a direction: against the model by hand, with a hook."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from poolbench_extractor.damage import Edit, damage, edits_of, lens
 from poolbench_extractor.encode import PassageTexts, Reading
 from poolbench_extractor.models.decoder import Decoder
 
-from .conftest import CONFIGS, FURTHER, passages_of, run
+from .conftest import CONFIGS, FURTHER, TEXTS, make_decoder, passages_of, run
 
 
 def unit(width: int, seed: int = 0) -> torch.Tensor:
@@ -63,16 +63,16 @@ def check(decoder: Decoder, texts: Sequence[str], layer: int, strengths: Sequenc
     return table
 
 
-def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(any_decoder: Decoder, texts: list[str]) -> None:
-    table = check(any_decoder, texts, layer=1, strengths=(0.5, 1.0), first=1)
-    kl = np.array(table["kl"]).reshape(3, len(texts))
+def test_likelihood_and_divergence_are_those_of_the_model_with_a_hook(decoder: Decoder) -> None:
+    table = check(decoder, TEXTS, layer=1, strengths=(0.5, 1.0), first=1)
+    kl = np.array(table["kl"]).reshape(3, len(TEXTS))
     assert (kl[0] == 0).all() and (kl[1] > 1e-4).all() and kl[2].mean() > kl[1].mean()
 
 
-def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]) -> None:
-    passages, vector = passages_of(texts), unit(llama.width)
+def test_batches_and_other_edits_change_nothing(llama: Decoder) -> None:
+    passages, vector = passages_of(TEXTS), unit(llama.width)
     one, two = Edit("C1", vector, 1.0, 2.0), Edit("C3", unit(llama.width, 1), 1.0, 5.0)
-    together = damage(llama, passages, [one, two], 1)[0].slice(0, 2 * len(texts))
+    together = damage(llama, passages, [one, two], 1)[0].slice(0, 2 * len(TEXTS))
     apart, _ = damage(llama, passages, [one], 1, reading=Reading(limits=BatchLimits(max_passages=1)))
     left, _ = damage(llama, passages, [one], 1, reading=Reading(limits=BatchLimits(padding_side="left")))
     for other in (apart, left):
@@ -81,13 +81,13 @@ def test_batches_and_other_edits_change_nothing(llama: Decoder, texts: list[str]
             np.testing.assert_allclose(other[column], together[column], rtol=1e-4, atol=1e-6)
 
 
-def test_texts_and_models_without_a_figure_have_a_reason(build: Callable[..., Decoder]) -> None:
-    decoder = build(CONFIGS["llama"])
+def test_texts_and_models_without_a_figure_have_a_reason() -> None:
+    decoder = make_decoder(CONFIGS["llama"])
     passages = PassageTexts(["one", "long", "fine"], ["a", "word " * 200, "Rain fell."], bare=[True, False, False])
     table, _ = damage(decoder, passages, [Edit("C1", unit(decoder.width), 1.0, 1.0)], 0)
     assert table["status"].to_pylist() == ["too_few", "failed", "ok"] * 2
     assert "no token to predict" in table["reason"][0].as_py() and "window" in table["reason"][1].as_py()
-    decoder = build(CONFIGS["llama"])
+    decoder = make_decoder(CONFIGS["llama"])
     decoder.backbone.norm = torch.nn.Identity()
     (row,) = lens(decoder, "C1", unit(decoder.width)).to_pylist()
     assert row["status"] == "not_implemented" and "lacks a norm" in row["reason"] and row["value"] is None
@@ -103,8 +103,8 @@ def lens_by_hand(name: str, decoder: Decoder, vector: torch.Tensor) -> np.ndarra
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2", "neox", "opt"])
-def test_the_lens_is_the_unembedding_with_the_norm_folded_in(name: str, build: Callable[..., Decoder]) -> None:
-    decoder = build((CONFIGS | FURTHER)[name])
+def test_the_lens_is_the_unembedding_with_the_norm_folded_in(name: str) -> None:
+    decoder = make_decoder((CONFIGS | FURTHER)[name])
     generator = torch.Generator().manual_seed(3)
     for parameter in decoder.backbone.parameters():
         if parameter.dim() == 1:
@@ -120,12 +120,12 @@ def test_the_lens_is_the_unembedding_with_the_norm_folded_in(name: str, build: C
         assert row["token"] == decoder.tokenizer.decode([row["token_id"]])
 
 
-def test_the_measured_change_of_logits_is_that_of_the_texts(llama: Decoder, texts: list[str]) -> None:
+def test_the_measured_change_of_logits_is_that_of_the_texts(llama: Decoder) -> None:
     vector = unit(llama.width)
-    passages = PassageTexts(["a", "b"], texts[:2])
+    passages = PassageTexts(["a", "b"], TEXTS[:2])
     _, tokens = damage(llama, passages, [Edit("C1", vector, 0.5, 4.0)], 3)
     changes = []
-    for text in texts[:2]:
+    for text in TEXTS[:2]:
         ids = torch.tensor([llama.tokenizer(text)["input_ids"]])
         before = llama.model(input_ids=ids).logits[0]
         handle = llama.blocks[3].register_forward_hook(lambda _m, _a, output: output + 4.0 * vector)
@@ -159,9 +159,9 @@ def made(artifacts: Artifacts, model: Path, **params: Any) -> dict[str, pa.Table
     return {role: artifacts.read_table(key) for role, key in task.outputs.items()}
 
 
-def test_the_task_writes_both_tables(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
+def test_the_task_writes_both_tables(artifacts: Artifacts, saved_llama: Path) -> None:
     tables = made(artifacts, saved_llama, layer=1, strengths=(0.0, 0.25, 1.5))
-    assert tables["damage"].num_rows == 3 * len(texts)
+    assert tables["damage"].num_rows == 3 * len(TEXTS)
     assert sorted(set(tables["damage"]["alpha"].to_pylist())) == [0.0, 0.5, 3.0]
     assert set(tables["lens"]["strength"].to_pylist()) == {None, 0.25, 1.5}
     with pytest.raises(InputError, match="C3 is null or not finite"):

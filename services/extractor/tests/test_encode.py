@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers.sentence_transformer.modules import Pooling
+from services.extractor.tests.conftest import TEXTS
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
@@ -182,17 +183,17 @@ def last_block(decoder: Decoder, texts: list[str], side: str) -> tuple[Tensor, T
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_six_modes(demo: Decoder, texts: list[str], mode: str, side: str) -> None:
-    states_BTD, real_BT = last_block(demo, texts, side)
+def test_the_six_modes(demo: Decoder, mode: str, side: str) -> None:
+    states_BTD, real_BT = last_block(demo, TEXTS, side)
     pooling = Pooling(states_BTD.shape[-1], pooling_mode=mode)
     oracle = pooling({"token_embeddings": states_BTD, "attention_mask": real_BT})["sentence_embedding"].numpy()
-    ours = PoolingEncoder(demo, MODES[mode], -1).encode(texts)
+    ours = PoolingEncoder(demo, MODES[mode], -1).encode(TEXTS)
     assert np.abs(ours - oracle).max() <= 1e-5 * np.abs(oracle).max()
 
 
-def test_the_first_token_with_its_bos(demo: Decoder, texts: list[str]) -> None:
-    states_BTD, _ = last_block(demo, texts, "right")
+def test_the_first_token_with_its_bos(demo: Decoder) -> None:
+    states_BTD, _ = last_block(demo, TEXTS, "right")
     pooling = Pooling(states_BTD.shape[-1], pooling_mode="cls")
     oracle = pooling({"token_embeddings": states_BTD})["sentence_embedding"].numpy()
-    ours = PoolingEncoder(demo, "P2_first_token", -1).encode(texts)
+    ours = PoolingEncoder(demo, "P2_first_token", -1).encode(TEXTS)
     assert np.abs(ours - oracle).max() <= 1e-5 * np.abs(oracle).max()

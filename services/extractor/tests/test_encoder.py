@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 from fastapi.testclient import TestClient
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import SimilarityFunction
+from services.extractor.tests.conftest import TEXTS
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError, ConfigError, InputError, LayerError, UnknownStrategyError
@@ -47,59 +47,57 @@ def annotate(texts: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "L1_pos_filtered"])
-def test_all_ways_give_the_same_vectors(
-    client: TestClient, saved_llama: Path, llama: Decoder, texts: list[str], strategy: str
-) -> None:
+def test_all_ways_give_the_same_vectors(client: TestClient, saved_llama: Path, llama: Decoder, strategy: str) -> None:
     encoder = PoolingEncoder(str(saved_llama), strategy, 2, annotate=annotate)
-    vectors = encoder.encode(texts)
+    vectors = encoder.encode(TEXTS)
     assert isinstance(encoder, SentenceTransformer)
-    assert isinstance(vectors, np.ndarray) and vectors.shape == (len(texts), 32) and vectors.dtype == np.float32
-    np.testing.assert_allclose(encoder.encode(texts, batch_size=2), vectors, **CLOSE)
-    np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], vectors, **CLOSE)
-    np.testing.assert_allclose(np.stack([encoder.encode(text) for text in texts]), vectors, **CLOSE)
-    body = {"texts": texts, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(texts)}
+    assert isinstance(vectors, np.ndarray) and vectors.shape == (len(TEXTS), 32) and vectors.dtype == np.float32
+    np.testing.assert_allclose(encoder.encode(TEXTS, batch_size=2), vectors, **CLOSE)
+    np.testing.assert_allclose(encoder.encode(TEXTS[::-1])[::-1], vectors, **CLOSE)
+    np.testing.assert_allclose(np.stack([encoder.encode(text) for text in TEXTS]), vectors, **CLOSE)
+    body = {"texts": TEXTS, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(TEXTS)}
     np.testing.assert_allclose(client.post("/embed", json=body).json()["vectors"], vectors, **CLOSE)
     if strategy != "L1_pos_filtered":
-        passages = PassageTexts([text_id(text) for text in texts], texts)
+        passages = PassageTexts([text_id(text) for text in TEXTS], TEXTS)
         (table,) = extract(llama, passages, {2: [Request.of(strategy)]}).values()
         np.testing.assert_allclose(vector_matrix(table["vector"]), vectors, **CLOSE)
 
 
-def test_what_encode_returns(llama: Decoder, texts: list[str]) -> None:
+def test_what_encode_returns(llama: Decoder) -> None:
     encoder = PoolingEncoder(llama)
-    arrays = encoder.encode(texts)
-    tensor = encoder.encode(texts, convert_to_tensor=True, show_progress_bar=True)
-    listed = encoder.encode(texts, convert_to_numpy=False, device="cpu")
+    arrays = encoder.encode(TEXTS)
+    tensor = encoder.encode(TEXTS, convert_to_tensor=True, show_progress_bar=True)
+    listed = encoder.encode(TEXTS, convert_to_numpy=False, device="cpu")
     assert isinstance(tensor, torch.Tensor) and isinstance(listed, list)
     np.testing.assert_array_equal(tensor, arrays)
     np.testing.assert_array_equal(torch.stack(listed), arrays)
-    unit = encoder.encode(texts, normalize_embeddings=True)
+    unit = encoder.encode(TEXTS, normalize_embeddings=True)
     np.testing.assert_allclose(unit, arrays / np.linalg.norm(arrays, axis=1, keepdims=True), **CLOSE)
-    assert encoder.encode(texts[0]).shape == (32,) and encoder.encode([]).shape == (0, 32)
+    assert encoder.encode(TEXTS[0]).shape == (32,) and encoder.encode([]).shape == (0, 32)
     assert encoder.get_sentence_embedding_dimension() == encoder.get_embedding_dimension() == 32
     assert encoder.get_max_seq_length() == encoder.max_seq_length == 128
     assert encoder.device == torch.device("cpu") and encoder.tokenizer is llama.tokenizer
 
 
-def test_texts_come_in_whatever_holds_them(llama: Decoder, texts: list[str]) -> None:
+def test_texts_come_in_whatever_holds_them(llama: Decoder) -> None:
     encoder = PoolingEncoder(llama, "A1_mean", 1)
-    expected = encoder.encode(texts)
+    expected = encoder.encode(TEXTS)
     columns = {
-        "generator": (text for text in texts),
-        "tuple": tuple(texts),
-        "pandas": pd.Series(texts, index=range(5, 5 + len(texts))),
-        "pandas strings": pd.Series(texts, dtype="string"),
-        "pandas categories": pd.Series(texts, dtype="category"),
-        "numpy": np.array(texts),
-        "arrow": pa.array(texts),
-        "arrow categories": pa.chunked_array([pa.array(texts).dictionary_encode()]),
-        "datasets": Dataset.from_dict({"text": texts})["text"],
+        "generator": (text for text in TEXTS),
+        "tuple": tuple(TEXTS),
+        "pandas": pd.Series(TEXTS, index=range(5, 5 + len(TEXTS))),
+        "pandas strings": pd.Series(TEXTS, dtype="string"),
+        "pandas categories": pd.Series(TEXTS, dtype="category"),
+        "numpy": np.array(TEXTS),
+        "arrow": pa.array(TEXTS),
+        "arrow categories": pa.chunked_array([pa.array(TEXTS).dictionary_encode()]),
+        "datasets": Dataset.from_dict({"text": TEXTS})["text"],
     }
     for name, column in columns.items():
         np.testing.assert_array_equal(encoder.encode(column), expected, err_msg=name)
-    for text in (np.str_(texts[0]), pa.scalar(texts[0])):
-        np.testing.assert_array_equal(encoder.encode(text), encoder.encode(texts[0]))
-    np.testing.assert_array_equal(encoder.encode_query(pd.Series(texts)), expected)
+    for text in (np.str_(TEXTS[0]), pa.scalar(TEXTS[0])):
+        np.testing.assert_array_equal(encoder.encode(text), encoder.encode(TEXTS[0]))
+    np.testing.assert_array_equal(encoder.encode_query(pd.Series(TEXTS)), expected)
     assert encoder.encode(pd.Series([], dtype=object)).shape == (0, llama.width)
 
 
@@ -122,9 +120,9 @@ def test_what_is_no_list_of_texts_is_refused(llama: Decoder, inputs: Any, messag
         PoolingEncoder(llama, "A1_mean", 1).encode(inputs)
 
 
-def test_vectors_of_tokens_are_refused(llama: Decoder, texts: list[str]) -> None:
+def test_vectors_of_tokens_are_refused(llama: Decoder) -> None:
     with pytest.raises(ConfigError, match="pools tokens"):
-        PoolingEncoder(llama, "A1_mean", 1).encode(texts, output_value="token_embeddings")
+        PoolingEncoder(llama, "A1_mean", 1).encode(TEXTS, output_value="token_embeddings")
 
 
 def test_prompts(llama: Decoder) -> None:
@@ -145,24 +143,19 @@ def test_prompts(llama: Decoder) -> None:
         encoder.encode("rain", prompt_name="qery")
 
 
-@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
-def test_similarities_are_those_of_sentence_transformers(llama: Decoder, texts: list[str], name: str) -> None:
-    encoder = PoolingEncoder(llama, similarity_fn_name=name)
-    first, second = encoder.encode(texts), encoder.encode(texts[::-1])
-    matrix, pairs = SimilarityFunction.to_similarity_fn(name), SimilarityFunction.to_similarity_pairwise_fn(name)
-    torch.testing.assert_close(encoder.similarity(first, second), matrix(first, second), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(encoder.similarity_pairwise(first, second), pairs(first, second), rtol=1e-4, atol=1e-4)
-    assert encoder.similarity_fn_name == name and encoder.similarity(first[0], second).shape == (1, len(texts))
+def test_a_similarity_that_the_library_does_not_know_is_refused(llama: Decoder) -> None:
+    encoder = PoolingEncoder(llama, similarity_fn_name="dot")
+    assert encoder.similarity_fn_name == "dot"
     with pytest.raises(ConfigError, match="cosine, dot"):
         encoder.similarity_fn_name = "angle"
 
 
-def test_long_texts_are_cut_as_a_tokenizer_cuts_and_counted(llama: Decoder, texts: list[str]) -> None:
+def test_long_texts_are_cut_as_a_tokenizer_cuts_and_counted(llama: Decoder) -> None:
     encoder = PoolingEncoder(llama, "P1_last_token", 1, max_seq_length=6)
     with pytest.warns(TruncationWarning, match=r"4 of 5 texts were cut to 6 tokens"):
-        cut = encoder.encode(texts)
+        cut = encoder.encode(TEXTS)
     assert encoder.num_truncated == 4
-    for text, vector in zip(texts, cut, strict=True):
+    for text, vector in zip(TEXTS, cut, strict=True):
         ids = llama.tokenizer(text, truncation=True, max_length=6, return_tensors="pt")["input_ids"]
         states = llama.model(ids, output_hidden_states=True).hidden_states[2]
         np.testing.assert_allclose(vector, states[0, -1], **CLOSE)
@@ -224,12 +217,12 @@ def test_wrong_arguments(
         PoolingEncoder(llama, **arguments)
 
 
-def test_annotations_must_be_one_a_text(llama: Decoder, texts: list[str]) -> None:
+def test_annotations_must_be_one_a_text(llama: Decoder) -> None:
     def too_few(given: list[str]) -> Sequence[dict[str, Any]]:
         return annotate(given)[1:]
 
     with pytest.raises(InputError, match="4 rows for 5 texts"):
-        PoolingEncoder(llama, "L1_pos_filtered", annotate=too_few).encode(texts)
+        PoolingEncoder(llama, "L1_pos_filtered", annotate=too_few).encode(TEXTS)
 
 
 @pytest.fixture
@@ -248,21 +241,21 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("strategy", ["L3_entity", "L4_clause", "L6_sentence"])
-def test_annotations_come_from_the_pipeline_that_ships(llama: Decoder, texts: list[str], strategy: str) -> None:
+def test_annotations_come_from_the_pipeline_that_ships(llama: Decoder, strategy: str) -> None:
     pytest.importorskip("spacy")
-    vectors = PoolingEncoder(llama, strategy).encode(texts)
-    assert not np.allclose(vectors, PoolingEncoder(llama).encode(texts)), "not all texts have one clause or sentence"
-    again = PoolingEncoder(llama, strategy).encode(texts[::-1], batch_size=1)
+    vectors = PoolingEncoder(llama, strategy).encode(TEXTS)
+    assert not np.allclose(vectors, PoolingEncoder(llama).encode(TEXTS)), "not all texts have one clause or sentence"
+    again = PoolingEncoder(llama, strategy).encode(TEXTS[::-1], batch_size=1)
     np.testing.assert_allclose(again[::-1], vectors, **CLOSE)
 
 
 @pytest.mark.usefixtures("registered")
-def test_keywords_need_document_frequencies(llama: Decoder, texts: list[str]) -> None:
+def test_keywords_need_document_frequencies(llama: Decoder) -> None:
     pytest.importorskip("spacy")
     with pytest.raises(InputError, match="give idf_texts"):
-        PoolingEncoder(llama, "L5_keyword").encode(texts)
-    encoder = PoolingEncoder(llama, "L5_keyword", idf_texts=texts)
-    np.testing.assert_allclose([encoder.encode(text) for text in texts], encoder.encode(texts), **CLOSE)
+        PoolingEncoder(llama, "L5_keyword").encode(TEXTS)
+    encoder = PoolingEncoder(llama, "L5_keyword", idf_texts=TEXTS)
+    np.testing.assert_allclose([encoder.encode(text) for text in TEXTS], encoder.encode(TEXTS), **CLOSE)
 
 
 def test_without_an_annotator_one_line_says_what_to_install(llama: Decoder, registered: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from services.extractor.tests.conftest import passages_of
+from services.extractor.tests.conftest import TEXTS, passages_of
 
 from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
 from poolbench.pooling.batch import Request
@@ -49,16 +49,16 @@ def by_hand(decoder: Decoder, text: str, layer: int) -> np.ndarray:
     return kept[0][0, 1:].mean(0).numpy()
 
 
-def test_later_states_are_those_of_the_model_with_a_hook(any_decoder: Decoder, texts: list[str]) -> None:
+def test_later_states_are_those_of_the_model_with_a_hook(any_decoder: Decoder) -> None:
     erased = Erased.of(LAYER, directions(any_decoder.width))
-    passages = passages_of(texts)
+    passages = passages_of(TEXTS)
     requests = {layer: [Request.of("A1_mean")] for layer in (LAYER - 1, LAYER, LATER)}
     reading = Reading(erased=erased)
     tables = extract(any_decoder, passages, requests, reading=reading)
     whole = extract(any_decoder, passages, requests)
     matrices = {role: vector_matrix(table["vector"]) for role, table in tables.items()}
     for layer in (LAYER, LATER):
-        expected = np.stack([by_hand(any_decoder, text, layer) for text in texts])
+        expected = np.stack([by_hand(any_decoder, text, layer) for text in TEXTS])
         np.testing.assert_allclose(matrices[f"A1_mean/{layer}"], expected, rtol=1e-3, atol=1e-4)
         assert np.abs(matrices[f"A1_mean/{layer}"] - vector_matrix(whole[f"A1_mean/{layer}"]["vector"])).max() > 0.01
     assert np.abs(matrices[f"A1_mean/{LAYER}"] @ erased.basis_rD.numpy().T).max() < 1e-4
@@ -83,7 +83,7 @@ def test_what_is_erased_enters_keys_and_nothing_else_moves() -> None:
         assert len(keys) == 4
 
 
-def test_the_task_reads_the_directions(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
+def test_the_task_reads_the_directions(artifacts: Artifacts, saved_llama: Path) -> None:
     artifacts.write_table("directions.1", directions(32))
     settings = {"model": str(saved_llama), "layers": [LATER], "strategies": [StrategyParam(id="A1_mean")]}
     role = VECTORS("A1_mean", LATER)
@@ -96,4 +96,4 @@ def test_the_task_reads_the_directions(artifacts: Artifacts, saved_llama: Path, 
     service.handlers[task.kind](task, TaskIO(task, artifacts))
     decoder = load_decoder(ExtractParams(**settings).reference())
     vectors = vector_matrix(artifacts.read_table(task.outputs[role])["vector"])
-    np.testing.assert_allclose(vectors[0], by_hand(decoder, texts[0], LATER), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(vectors[0], by_hand(decoder, TEXTS[0], LATER), rtol=1e-3, atol=1e-4)

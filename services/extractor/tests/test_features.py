@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from services.extractor.tests.conftest import passages_of, run
+from services.extractor.tests.conftest import TEXTS, passages_of, run
 
 from poolbench.contracts.tables import FEATURES
 from poolbench.contracts.tasks import Task
@@ -61,13 +61,13 @@ def dense(row: dict[str, Any], num_features: int) -> np.ndarray:
 
 @pytest.mark.parametrize("apply_b_dec", [False, True])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_features_are_those_of_numpy(decoder: Decoder, texts: list[str], architecture: str, apply_b_dec: bool) -> None:
+def test_features_are_those_of_numpy(llama: Decoder, architecture: str, apply_b_dec: bool) -> None:
     sae = loaded(architecture, apply_b_dec=apply_b_dec)
-    passages = passages_of(texts)
-    encoders = {"features/a": autoencoder(sae, decoder.device)}
-    table = read_features(decoder, passages, encoders, LAYER, reading=KEEP)["features/a"]
+    passages = passages_of(TEXTS)
+    encoders = {"features/a": autoencoder(sae, llama.device)}
+    table = read_features(llama, passages, encoders, LAYER, reading=KEEP)["features/a"]
     assert table.schema.equals(FEATURES) and table.schema.metadata[b"num_features"] == b"80"
-    states = states_of(decoder, texts)
+    states = states_of(llama, TEXTS)
     centre = np.concatenate(states).mean(axis=0)
     for row, x_TD in zip(table.to_pylist(), states, strict=True):
         values = sae.encode(x_TD)
@@ -78,12 +78,12 @@ def test_features_are_those_of_numpy(decoder: Decoder, texts: list[str], archite
         assert row["squared_norm"] == pytest.approx(((x_TD - centre) ** 2).sum(), rel=1e-4)
 
 
-def test_marks_part_a_passage(decoder: Decoder, texts: list[str]) -> None:
+def test_marks_part_a_passage(llama: Decoder) -> None:
     """The parts add up to the whole; an empty one fails alone; overlapping marks count once."""
-    passages = PassageTexts([f"p{n}" for n in range(4)], texts[:4])
+    passages = PassageTexts([f"p{n}" for n in range(4)], TEXTS[:4])
     marks = [[(4, 13), (8, 20)], [], [(0, 4)], [(10_000, 10_001)]]
     encoders = {"coordinates": coordinates(WIDTH)}
-    rows = read_features(decoder, passages, encoders, LAYER, marks=marks, reading=KEEP)["coordinates"].to_pylist()
+    rows = read_features(llama, passages, encoders, LAYER, marks=marks, reading=KEEP)["coordinates"].to_pylist()
     assert [(row["passage_id"], row["part"]) for row in rows if row["status"] != "ok"] == [("p3", "marked")]
     assert "no token that is marked" in rows[-2]["reason"]
     by_part = {(row["passage_id"], row["part"]): row for row in rows}
@@ -96,44 +96,42 @@ def test_marks_part_a_passage(decoder: Decoder, texts: list[str]) -> None:
     assert all(row["squared_error"] == pytest.approx(0, abs=1e-6) for row in rows if row["status"] == "ok")
 
 
-def test_a_random_twin_has_the_l0_of_each_token(decoder: Decoder, texts: list[str]) -> None:
-    own = autoencoder(loaded("topk"), decoder.device)
-    twin = random_twin(own, WIDTH, 3, decoder.device)
-    x_TD = torch.from_numpy(np.concatenate(states_of(decoder, texts)))
+def test_a_random_twin_has_the_l0_of_each_token(llama: Decoder) -> None:
+    own = autoencoder(loaded("topk"), llama.device)
+    twin = random_twin(own, WIDTH, 3, llama.device)
+    x_TD = torch.from_numpy(np.concatenate(states_of(llama, TEXTS)))
     active, kept = ((each.encode(x_TD) > 0).sum(dim=1) for each in (own, twin))
     assert 0 < active.max() <= 7 and torch.equal(active, kept)
     assert twin.id != own.id and twin.decode is None
 
 
-def test_batches_and_shared_texts_change_nothing(decoder: Decoder, texts: list[str]) -> None:
-    encoders = {"features/a": autoencoder(loaded(), decoder.device)}
-    ids = [f"p{n}" for n in range(2 * len(texts))]
-    twice = read_features(decoder, PassageTexts(ids, texts * 2), encoders, LAYER, reading=KEEP)[
-        "features/a"
-    ].to_pylist()
-    for first, second in zip(twice[: len(texts)], twice[len(texts) :], strict=True):
+def test_batches_and_shared_texts_change_nothing(llama: Decoder) -> None:
+    encoders = {"features/a": autoencoder(loaded(), llama.device)}
+    ids = [f"p{n}" for n in range(2 * len(TEXTS))]
+    twice = read_features(llama, PassageTexts(ids, TEXTS * 2), encoders, LAYER, reading=KEEP)["features/a"].to_pylist()
+    for first, second in zip(twice[: len(TEXTS)], twice[len(TEXTS) :], strict=True):
         np.testing.assert_allclose(dense(first, NUM_FEATURES), dense(second, NUM_FEATURES), atol=1e-5, rtol=1e-5)
-    alone = read_features(decoder, PassageTexts(ids[:1], texts[:1]), encoders, LAYER, reading=KEEP)["features/a"]
+    alone = read_features(llama, PassageTexts(ids[:1], TEXTS[:1]), encoders, LAYER, reading=KEEP)["features/a"]
     np.testing.assert_allclose(
         dense(alone.to_pylist()[0], NUM_FEATURES), dense(twice[0], NUM_FEATURES), atol=1e-4, rtol=1e-3
     )
 
 
-def test_states_that_are_not_finite_fail_alone(decoder: Decoder, texts: list[str]) -> None:
-    encoders = {"features/a": autoencoder(loaded(), decoder.device)}
-    token = encode(decoder, PassageTexts(["p"], ["No."]))[0].token_ids[-1]
-    weight = decoder.backbone.get_input_embeddings().weight
+def test_states_that_are_not_finite_fail_alone(llama: Decoder) -> None:
+    encoders = {"features/a": autoencoder(loaded(), llama.device)}
+    token = encode(llama, PassageTexts(["p"], ["No."]))[0].token_ids[-1]
+    weight = llama.backbone.get_input_embeddings().weight
     kept = weight[token].clone()
     try:
         weight.data[token] = torch.nan
         passages = PassageTexts(["bad", "good"], ["No.", "Rain fell"])
-        rows = read_features(decoder, passages, encoders, LAYER, reading=KEEP)["features/a"].to_pylist()
+        rows = read_features(llama, passages, encoders, LAYER, reading=KEEP)["features/a"].to_pylist()
     finally:
         weight.data[token] = kept
     assert [row["status"] for row in rows] == ["non_finite", "ok"]
 
 
-def test_the_service_commits_each_output(artifacts: Artifacts, saved_llama: Path, texts: list[str]) -> None:
+def test_the_service_commits_each_output(artifacts: Artifacts, saved_llama: Path) -> None:
     """Marks are read from the table; names of autoencoders are free; one of another width is refused."""
     artifacts.write("import.sae.1", saved("topk"))
     artifacts.write("import.sae.2", saved("standard", width=16))
@@ -143,7 +141,7 @@ def test_the_service_commits_each_output(artifacts: Artifacts, saved_llama: Path
     run(task, artifacts)
     own, twin, plain = (artifacts.read_table(key).to_pylist() for key in roles.values())
     assert all(row["l0"] <= 7 for row in own) and [r["l0"] for r in own] == [r["l0"] for r in twin]
-    assert {row["squared_error"] for row in twin} == {None} and len(plain) == len(texts)
+    assert {row["squared_error"] for row in twin} == {None} and len(plain) == len(TEXTS)
     other = task.model_copy(update={"inputs": inputs | {"sae/x": "import.sae.2"}, "outputs": {"features/x": "out.4"}})
     with pytest.raises(InputError, match="sae/x: the autoencoder reads width 16"):
         run(other, artifacts)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from services.extractor.tests.conftest import TEXTS
 from services.extractor.tests.forward.test_capture import inflow_by_definition
 from services.extractor.tests.test_damage import check
 from services.extractor.tests.test_features import KEEP
@@ -50,12 +51,12 @@ def eager_outputs(decoder: Decoder, passages: Sequence[Encoded]) -> list[tuple[l
 
 @pytest.mark.parametrize(("name", "trained"), BOTH)
 def test_states_and_inflow_are_the_models_own(
-    name: str, trained: bool, decoder_of: Callable[..., Decoder], texts: list[str], models_table: Callable[..., None]
+    name: str, trained: bool, decoder_of: Callable[..., Decoder], models_table: Callable[..., None]
 ) -> None:
     decoder = decoder_of(name, trained)
     assert decoder.observed is CASES[name].observed
     assert (decoder.num_blocks, decoder.width) == (2, 32)
-    passages = encoded(decoder, texts)
+    passages = encoded(decoder, TEXTS)
     gaps: dict[str, float] = {"states": 0.0} | ({"inflow": 0.0} if decoder.observed else {})
     for side in ("right", "left"):
         read = capture_all(decoder, passages, side)
@@ -73,12 +74,10 @@ def test_states_and_inflow_are_the_models_own(
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_the_embedding_is_what_the_first_block_reads(
-    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
-) -> None:
+def test_the_embedding_is_what_the_first_block_reads(name: str, decoder_of: Callable[..., Decoder]) -> None:
     """Positions (GPT-2, OPT), a scale (Gemma) or a norm (Bloom) come after the embedding of the tokens."""
     decoder = decoder_of(name)
-    passages = encoded(decoder, texts)
+    passages = encoded(decoder, TEXTS)
     for batch in make_batches(passages, BatchLimits()):
         for passage, found in zip(batch, capture(decoder, batch, [EMBEDDING_INDEX]).states_of(-1), strict=True):
             with torch.inference_mode():
@@ -111,11 +110,11 @@ def capture_all(decoder: Decoder, passages: Sequence[Encoded], side: str = "righ
 
 @pytest.mark.parametrize("name", ["bloom", "falcon", "mamba"])
 def test_without_visible_attention_the_rest_goes_on(
-    name: str, decoder_of: Callable[..., Decoder], texts: list[str], models_table: Callable[..., None]
+    name: str, decoder_of: Callable[..., Decoder], models_table: Callable[..., None]
 ) -> None:
     decoder = decoder_of(name)
     wanted = {1: [Request.of("A1_mean"), Request.of("S1_attention")]}
-    tables = extract(decoder, encoded(decoder, texts), wanted)
+    tables = extract(decoder, encoded(decoder, TEXTS), wanted)
     assert set(tables["A1_mean/1"]["status"].to_pylist()) == {"ok"}
     assert set(tables["S1_attention/1"]["status"].to_pylist()) == {"failed"}
     reason = tables["S1_attention/1"]["reason"][0].as_py()
@@ -166,18 +165,14 @@ def test_a_large_first_token_does_not_hide_that_a_model_looks_ahead(dtype: torch
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_every_architecture_goes_on_from_a_layer(
-    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
-) -> None:
+def test_every_architecture_goes_on_from_a_layer(name: str, decoder_of: Callable[..., Decoder]) -> None:
     decoder = decoder_of(name)
-    (found,) = measured(decoder, texts, coordinates(decoder.width), layer=0, reading=KEEP)
-    expected = [plain_losses(decoder, texts, 0, KEEP.sinks, each) for each in (None, np.zeros_like)]
+    (found,) = measured(decoder, TEXTS, coordinates(decoder.width), layer=0, reading=KEEP)
+    expected = [plain_losses(decoder, TEXTS, 0, KEEP.sinks, each) for each in (None, np.zeros_like)]
     losses = [found[LOSS_RECOVERED].details[name] for name in ("loss", "loss_zero")]
     assert losses == pytest.approx(expected, rel=1e-5) and losses[0] != losses[1]
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_every_architecture_is_steered_as_by_a_hook(
-    name: str, decoder_of: Callable[..., Decoder], texts: list[str]
-) -> None:
-    check(decoder_of(name), texts[:2], layer=0, strengths=(0.5,), first=1)
+def test_every_architecture_is_steered_as_by_a_hook(name: str, decoder_of: Callable[..., Decoder]) -> None:
+    check(decoder_of(name), TEXTS[:2], layer=0, strengths=(0.5,), first=1)

@@ -74,16 +74,6 @@ def _saved(config: PreTrainedConfig, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=list(CONFIGS))
-def architecture(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def folder(architecture: str, tmp_path: Path) -> Path:
-    return _saved(CONFIGS[architecture], tmp_path)
-
-
 def _load(folder: Path) -> Decoder:
     return load_decoder(ModelRef("encoder", str(folder)))
 
@@ -113,11 +103,12 @@ def _gap_to_transformers(folder: Path) -> float:
     return gap
 
 
-def test_states_are_those_of_transformers(architecture: str, folder: Path, models_table: Callable[..., None]) -> None:
-    assert (_load(folder).num_blocks, _load(folder).width, _load(folder).causal) == (2, 32, False)
-    assert {name: describe(ModelRef("x", str(folder)))[name] for name in ("num_blocks", "width")} == {
-        "num_blocks": 2, "width": 32
-    }  # fmt: skip
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_states_are_those_of_transformers(architecture: str, tmp_path: Path, models_table: Callable[..., None]) -> None:
+    folder = _saved(CONFIGS[architecture], tmp_path)
+    encoder, described = _load(folder), describe(ModelRef("x", str(folder)))
+    assert (encoder.num_blocks, encoder.width, encoder.causal) == (2, 32, False)
+    assert (described["num_blocks"], described["width"]) == (2, 32)
     gap = _gap_to_transformers(folder)
     assert gap < 1e-5
     models_table(architecture, False, {"encoder_states": gap})
@@ -178,9 +169,9 @@ def test_the_installed_minilm_is_read() -> None:
     assert (shape["num_blocks"], shape["width"], shape["window"]) == (6, 384, 512)
 
 
-def test_strategies_that_need_causality_are_not_implemented(folder: Path) -> None:
+def test_strategies_that_need_causality_are_not_implemented(tmp_path: Path) -> None:
     names = ["S1_attention", "S2_gradient", "G1_input_x_gradient", "A1_mean", "W2_last_k"]
-    found = extract(_load(folder), PASSAGES, {1: [Request.of(name) for name in names]})
+    found = extract(_load(_saved(CONFIGS["BERT"], tmp_path)), PASSAGES, {1: [Request.of(name) for name in names]})
     statuses = {name: set(found[f"{name}/1"]["status"].to_pylist()) for name in names}
     assert [statuses[name] for name in names[:3]] == [{Status.NOT_IMPLEMENTED}] * 3
     assert [statuses[name] for name in names[3:]] == [{Status.OK}] * 2

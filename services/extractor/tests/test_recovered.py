@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services.extractor.tests.conftest import CONFIGS, make_decoder, make_tokenizer, passages_of, run
+from services.extractor.tests.conftest import CONFIGS, TEXTS, make_decoder, make_tokenizer, passages_of, run
 from services.extractor.tests.test_features import KEEP, WIDTH, loaded, saved
 from torch import Tensor
 from transformers import BertConfig, BertModel
@@ -92,12 +92,12 @@ def plain_losses(
 
 
 @pytest.fixture(scope="module")
-def trained(texts: list[str]) -> Decoder:
+def trained() -> Decoder:
     """Return a Llama that knows the texts by heart, so that it needs its states."""
     decoder = make_decoder(CONFIGS["llama"])
     model = decoder.model.requires_grad_(True)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    ids = [torch.from_numpy(passage.token_ids)[None] for passage in encode(decoder, passages_of(texts))]
+    ids = [torch.from_numpy(passage.token_ids)[None] for passage in encode(decoder, passages_of(TEXTS))]
     for _ in range(30):
         optimizer.zero_grad()
         sum(model(each, labels=each).loss for each in ids).backward()
@@ -108,53 +108,51 @@ def trained(texts: list[str]) -> Decoder:
 
 @pytest.mark.parametrize("layer", [-1, 0, 1, 3])
 @pytest.mark.parametrize("sinks", [SinkRule(leave_out=False), MANY_SINKS], ids=["sinks kept", "sinks left out"])
-def test_losses_equal_a_plain_forward_pass_with_a_hook(
-    decoder: Decoder, texts: list[str], layer: int, sinks: SinkRule
-) -> None:
+def test_losses_equal_a_plain_forward_pass_with_a_hook(decoder: Decoder, layer: int, sinks: SinkRule) -> None:
     """Layer 3 is the last block of one model, and the states after the last norm of the others."""
     sae = loaded("jumprelu", apply_b_dec=True)
-    (found,) = measured(decoder, texts, autoencoder(sae, decoder.device), layer=layer, reading=Reading(sinks=sinks))
+    (found,) = measured(decoder, TEXTS, autoencoder(sae, decoder.device), layer=layer, reading=Reading(sinks=sinks))
     rebuilt = (None, lambda x_TD: sae.decode(sae.encode(x_TD)), np.zeros_like)
-    expected = [plain_losses(decoder, texts, layer, sinks, each) for each in rebuilt]
+    expected = [plain_losses(decoder, TEXTS, layer, sinks, each) for each in rebuilt]
     losses = [found[LOSS_RECOVERED].details[name] for name in ("loss", "loss_reconstructed", "loss_zero")]
     assert losses == pytest.approx(expected, rel=1e-5) and len(set(expected)) == 3
 
 
-def test_loss_recovered_is_the_share_of_what_zeros_take_away(trained: Decoder, texts: list[str]) -> None:
+def test_loss_recovered_is_the_share_of_what_zeros_take_away(trained: Decoder) -> None:
     saes = [loaded("topk"), loaded("standard", seed=1)]
     encoders = [autoencoder(sae, trained.device) for sae in saes]
-    found = measured(trained, texts, *encoders, reading=KEEP)
-    clean, of_zero = (plain_losses(trained, texts, HOOKED_LAYER, KEEP.sinks, each) for each in (None, np.zeros_like))
+    found = measured(trained, TEXTS, *encoders, reading=KEEP)
+    clean, of_zero = (plain_losses(trained, TEXTS, HOOKED_LAYER, KEEP.sinks, each) for each in (None, np.zeros_like))
     for one, sae in zip(found, saes, strict=True):
-        own = plain_losses(trained, texts, HOOKED_LAYER, KEEP.sinks, lambda x_TD, sae=sae: sae.decode(sae.encode(x_TD)))
+        own = plain_losses(trained, TEXTS, HOOKED_LAYER, KEEP.sinks, lambda x_TD, sae=sae: sae.decode(sae.encode(x_TD)))
         measure = one[LOSS_RECOVERED]
         assert measure.value == pytest.approx((of_zero - own) / (of_zero - clean), rel=1e-4)
         assert measure.ci_low < measure.value < measure.ci_high and (measure.n, measure.coverage) == (5, 1)
 
 
-def test_the_identity_recovers_everything_and_zero_nothing(trained: Decoder, texts: list[str]) -> None:
-    same, none = measured(trained, texts, coordinates(WIDTH), zero())
+def test_the_identity_recovers_everything_and_zero_nothing(trained: Decoder) -> None:
+    same, none = measured(trained, TEXTS, coordinates(WIDTH), zero())
     assert same[LOSS_RECOVERED].value == 1 and none[LOSS_RECOVERED].value == 0
     assert (same[LOSS_RECOVERED].ci_low, none[LOSS_RECOVERED].ci_high) == (1, 0)
 
 
-def test_blocks_up_to_the_layer_run_once(trained: Decoder, texts: list[str]) -> None:
+def test_blocks_up_to_the_layer_run_once(trained: Decoder) -> None:
     calls: list[int] = []
     before = [
         block.mlp.register_forward_hook(lambda *_, n=n: calls.append(n)) for n, block in enumerate(trained.blocks)
     ]
-    measured(trained, texts, coordinates(WIDTH), zero())
+    measured(trained, TEXTS, coordinates(WIDTH), zero())
     for handle in before:
         handle.remove()
     assert [calls.count(n) for n in range(4)] == [1, 1, 4, 4]  # clean, zeros, and two encoders
 
 
 def test_batches_order_and_memory_that_runs_out_change_nothing(
-    trained: Decoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+    trained: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = autoencoder(loaded("topk"), trained.device)
-    (together,) = measured(trained, texts, encoder)
-    (alone,) = measured(trained, texts[::-1], encoder, reading=Reading(limits=BatchLimits(max_passages=1)))
+    (together,) = measured(trained, TEXTS, encoder)
+    (alone,) = measured(trained, TEXTS[::-1], encoder, reading=Reading(limits=BatchLimits(max_passages=1)))
     losses_from = module.losses_from
 
     def small(decoder: Decoder, captured: Captured, *given: Any) -> Tensor:
@@ -163,7 +161,7 @@ def test_batches_order_and_memory_that_runs_out_change_nothing(
         return losses_from(decoder, captured, *given)
 
     monkeypatch.setattr(module, "losses_from", small)
-    (halved,) = measured(trained, texts, encoder)
+    (halved,) = measured(trained, TEXTS, encoder)
     for other in (alone, halved):
         assert other[DENSE_SHARE].value == together[DENSE_SHARE].value
         assert other[DENSE_SHARE].details == together[DENSE_SHARE].details
@@ -186,48 +184,46 @@ def test_dense_features_by_hand(trained: Decoder) -> None:
     assert found[DENSE_SHARE].details == {"num_tokens": 20}
 
 
-def test_what_has_no_way_back_or_no_next_token_has_no_loss(trained: Decoder, texts: list[str]) -> None:
+def test_what_has_no_way_back_or_no_next_token_has_no_loss(trained: Decoder) -> None:
     own = autoencoder(loaded("topk"), trained.device)
     twin = random_twin(own, WIDTH, 0, trained.device)
-    (found,) = measured(trained, texts, twin)
+    (found,) = measured(trained, TEXTS, twin)
     assert (found[LOSS_RECOVERED].value, found[LOSS_RECOVERED].status) == (None, "not_implemented")
     assert found[DENSE_SHARE].status == "ok"
     config = BertConfig(
         vocab_size=400, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
     )
     encoder = wrap_encoder(BertModel(config), make_tokenizer())
-    (found,) = measured(encoder, texts, coordinates(WIDTH))
+    (found,) = measured(encoder, TEXTS, coordinates(WIDTH))
     assert (found[LOSS_RECOVERED].status, found[DENSE_SHARE].status) == ("not_implemented", "ok")
     assert found[LOSS_RECOVERED].reason == "an encoder of text predicts no next token"
 
 
-def test_a_head_that_reads_something_else_is_a_reason(
-    trained: Decoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_that_reads_something_else_is_a_reason(trained: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     other = make_decoder(CONFIGS["llama"])
     monkeypatch.setattr(gradients, "_trunk", lambda _: other.backbone)
-    (found,) = measured(trained, texts, coordinates(WIDTH))
+    (found,) = measured(trained, TEXTS, coordinates(WIDTH))
     assert found[LOSS_RECOVERED].status == "failed" and "does not read" in (found[LOSS_RECOVERED].reason or "")
     assert found[DENSE_SHARE].status == "ok"
 
 
-def test_zeros_that_do_no_harm_leave_nothing_to_recover(llama: Decoder, texts: list[str]) -> None:
+def test_zeros_that_do_no_harm_leave_nothing_to_recover(llama: Decoder) -> None:
     """The model was never trained: without the states of its last block it guesses evenly, which is better."""
     reading = Reading(include_bos=True, sinks=KEEP.sinks)
-    (found,) = measured(llama, texts, coordinates(WIDTH), layer=3, reading=reading)
+    (found,) = measured(llama, TEXTS, coordinates(WIDTH), layer=3, reading=reading)
     assert found[LOSS_RECOVERED].status == "no_effect"
     assert found[LOSS_RECOVERED].details["loss_zero"] == pytest.approx(math.log(400), rel=1e-5)
 
 
-def test_texts_that_cannot_be_read_are_left_out(trained: Decoder, texts: list[str]) -> None:
+def test_texts_that_cannot_be_read_are_left_out(trained: Decoder) -> None:
     token = encode(trained, passages_of(["z"]))[0].token_ids[-1]
-    assert all(token not in passage.token_ids for passage in encode(trained, passages_of(texts)))
+    assert all(token not in passage.token_ids for passage in encode(trained, passages_of(TEXTS)))
     weight = trained.backbone.get_input_embeddings().weight
     kept = weight[token].clone()
-    (expected,) = measured(trained, texts, coordinates(WIDTH))
+    (expected,) = measured(trained, TEXTS, coordinates(WIDTH))
     try:
         weight.data[token] = torch.nan
-        (found,) = measured(trained, [*texts, "long " * 200, "z z z"], coordinates(WIDTH))
+        (found,) = measured(trained, [*TEXTS, "long " * 200, "z z z"], coordinates(WIDTH))
         (broken,) = measured(trained, ["z z z"], coordinates(WIDTH))
     finally:
         weight.data[token] = kept

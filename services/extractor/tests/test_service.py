@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from services.extractor.tests.conftest import WORDS
+from services.extractor.tests.conftest import TEXTS, WORDS
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -33,9 +33,9 @@ def service() -> ExtractorService:
 
 
 @pytest.fixture
-def artifacts(artifacts: Artifacts, texts: list[str]) -> Artifacts:
+def artifacts(artifacts: Artifacts) -> Artifacts:
     """With an annotation of the passages."""
-    notes = [{"passage_id": f"p{number}", **WORDS} for number in range(len(texts))]
+    notes = [{"passage_id": f"p{number}", **WORDS} for number in range(len(TEXTS))]
     artifacts.write_table("pooler.annotate.1", table_from_rows(notes, ANNOTATIONS))
     return artifacts
 

@@ -1,6 +1,5 @@
 """A vector trained by gradient: its loss against the model by hand, its gradient against finite differences."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,8 @@ from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
 from poolbench_extractor.trained import PairBatch, _order, trained_direction
 
-from .conftest import CONFIGS
+from .conftest import CONFIGS, make_decoder
+from .test_damage import by_hand
 
 LAYER, BETA = 1, 0.1
 #: Pairs that differ in one word.
@@ -42,14 +42,7 @@ def batch_of(decoder: Decoder) -> PairBatch:
 
 def log_likelihood(decoder: Decoder, text: str, delta: torch.Tensor) -> float:
     """Sum over the tokens behind the BOS, with a hook on the block."""
-    ids = torch.tensor([decoder.tokenizer(text)["input_ids"]])
-    handle = decoder.on_states(
-        LAYER, lambda out: out + delta if isinstance(out, torch.Tensor) else (out[0] + delta, *out[1:])
-    )
-    with torch.no_grad():
-        log_p = decoder.model(input_ids=ids).logits[0, :-1].double().log_softmax(-1)
-    handle.remove()
-    return float(log_p.gather(1, ids[0, 1:, None]).sum())
+    return by_hand(decoder.model, decoder.blocks[LAYER], decoder.tokenizer(text)["input_ids"], 1, delta)[0]
 
 
 def test_margins_are_those_of_the_model_with_a_hook(decoder: Decoder) -> None:
@@ -106,8 +99,8 @@ def test_each_pair_comes_once_before_any_comes_again() -> None:
     assert [len(step) for step in _order(1, params)] == [2] * 10
 
 
-def test_what_cannot_be_trained_is_refused_with_its_reason(build: Callable[..., Decoder]) -> None:
-    decoder = build(CONFIGS["llama"])
+def test_what_cannot_be_trained_is_refused_with_its_reason() -> None:
+    decoder = make_decoder(CONFIGS["llama"])
     params = TrainedParams(model="tiny", layer=LAYER)
     with pytest.raises(LayerError, match="layer 9 is out of range"):
         trained_direction(decoder, passages(), TrainedParams(model="tiny", layer=9))

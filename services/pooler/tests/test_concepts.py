@@ -17,7 +17,6 @@ from tests.waiting import PATIENCE_S
 from poolbench.http.api import build_api
 from poolbench.library import Library
 from poolbench.storage import open_store
-from poolbench_pooler import concepts
 from poolbench_pooler.service import PoolerService
 
 WORDS = [f"word{number}" for number in range(4000)]
@@ -108,14 +107,9 @@ def test_what_cannot_be_measured_is_said_by_the_check(client: TestClient) -> Non
     assert not checked["usable"] and "error" in {remark["level"] for remark in checked["remarks"]}
 
 
-def test_a_body_that_is_not_utf8_and_too_many_texts_are_refused(
-    client: TestClient, library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_is_not_utf8_is_refused(client: TestClient, library: Library) -> None:
     latin = json.dumps(body()).encode().replace(b"word1 ", b"caf\xe9 ")
     assert client.post("/concepts", content=latin, headers={"Content-Type": "application/json"}).status_code == 400
-    monkeypatch.setattr(concepts, "MAX_CONCEPT_CHARACTERS", 1000)
-    large = client.post("/concepts", json=body())
-    assert (large.status_code, large.json()["error"]["code"]) == (413, "too_large")
     assert stored(library) == []
 
 

@@ -68,6 +68,11 @@ def planted_vectors(passages: Passages, shift, width=24, seed=0):
     return document + noise + shift * passages.labels[:, None] * towards
 
 
+def planted_cell(passages: Passages, shift, width=24, seed=0):
+    """The same as the vectors of a cell."""
+    return PooledVectors.from_matrix(planted_vectors(passages, shift, width, seed))
+
+
 def vectors_table(ids, matrix, applied=None, valid=None, status=None):
     """A VECTORS table."""
     count = len(ids)
@@ -84,6 +89,15 @@ def vectors_table(ids, matrix, applied=None, valid=None, status=None):
         "reason": pa.array(status, pa.string()),
     }
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def bits_under_threads(compute):
+    """Return the hashes of an array that is computed under 1, 2 and 4 threads: one if the bits are the same."""
+    found = set()
+    for num_threads in (1, 2, 4):
+        with threadpool_limits(num_threads):
+            found.add(hashlib.sha256(compute().tobytes()).hexdigest())
+    return found
 
 
 def by_metric(found):
@@ -107,21 +121,6 @@ def test_split():
 
 
 @pytest.fixture(scope="session")
-def plant():
-    return planted_vectors
-
-
-@pytest.fixture(scope="session")
-def make_passages():
-    return passages_table
-
-
-@pytest.fixture(scope="session")
-def make_vectors_table():
-    return vectors_table
-
-
-@pytest.fixture(scope="session")
 def design(train, test_split, params):
     return Design.build(train, test_split, params)
 
@@ -129,24 +128,10 @@ def design(train, test_split, params):
 @pytest.fixture(scope="session")
 def planted(design, params):
     """D1 of vectors with a planted signal."""
-    cell = [PooledVectors.from_matrix(planted_vectors(split, 2.0)) for split in (design.train, design.test)]
+    cell = [planted_cell(split, 2.0) for split in (design.train, design.test)]
     return probe_cell(design, *cell, params)
 
 
 @pytest.fixture(scope="session")
 def client():
     return TestClient(build_api(create(), "token"), raise_server_exceptions=False)
-
-
-@pytest.fixture(scope="session")
-def bits_under_threads():
-    """The hashes of an array that is computed under 1, 2 and 4 threads: one if the bits are the same."""
-
-    def hashes(compute):
-        found = set()
-        for num_threads in (1, 2, 4):
-            with threadpool_limits(num_threads):
-                found.add(hashlib.sha256(compute().tobytes()).hexdigest())
-        return found
-
-    return hashes

@@ -74,10 +74,3 @@ def test_http_equal_numbers_are_one_class_and_words_mean_control_labels(client):
     named = {**request, "task_params": {"control": "word_type"}}
     answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]
     assert answers[0] == answers[1]
-
-
-def test_http_direction(client):
-    for method in ("C1", "C3", "LDA"):
-        answer = client.post("/direction", json=body(method=method), headers=HEADERS).json()
-        assert np.linalg.norm(answer["direction"]) == pytest.approx(1)
-        assert np.sum(answer["direction"]) > 0

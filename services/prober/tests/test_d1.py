@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services.prober.tests.conftest import by_metric, passages_table, planted_vectors
+from services.prober.tests.conftest import by_metric, passages_table, planted_cell, planted_vectors, vectors_table
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.directions import Direction, DirectionContext, compute_direction
+from poolbench.directions import Direction
 from poolbench.errors import CellError
-from poolbench.pooling import STRATEGIES, TokenContext, Words
+from poolbench.pooling import STRATEGIES, TokenContext
 from poolbench.pooling.batch import Request, Weighing, pool_layer
-from poolbench.statistics.auroc import auroc
 from poolbench.statistics.folds import grouped_folds
 from poolbench.steps.prober import DIRECTIONS, MEASURES, PASSAGES, PROBE, SCORES, VECTORS, NullParams, ProbeParams
 from poolbench_prober.d1 import linearity
@@ -29,7 +28,6 @@ from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing.mlp import fit_outputs
 from poolbench_prober.probing.models import Problem
-from poolbench_prober.tables import measures_table
 
 
 def by_key(result):
@@ -44,7 +42,7 @@ def test_planted_signal_is_found_and_permuted_labels_are_chance(planted):
     assert abs(found["d1.auroc_permuted",].value - 0.5) < 0.1
     assert found["d1.selectivity",].value > 0.2
     assert found["d1.direction.C1",].value > 0.8
-    assert {m.status for m in planted.measures} == {"ok"}
+    assert {m.status for m in planted.measures} == {"ok"} and found["d1.auroc",].reason is None
     for measure in planted.measures:
         if measure.ci_low is not None:
             assert measure.ci_low <= measure.value <= measure.ci_high, measure.metric
@@ -56,8 +54,8 @@ def test_planted_signal_is_found_and_permuted_labels_are_chance(planted):
     assert [key[1] for key in found if key[0] == "d1.auroc_sensitivity"] == [0.01, 0.1, 10.0]
 
 
-def test_out_of_fold_scores_agree_with_sklearn(design, planted, plant):
-    vectors, labels = plant(design.train, 2.0), design.train.labels
+def test_out_of_fold_scores_agree_with_sklearn(design, planted):
+    vectors, labels = planted_vectors(design.train, 2.0), design.train.labels
     scores = np.empty(len(labels))
     for fold in range(5):
         held = design.folds == fold
@@ -70,17 +68,10 @@ def test_out_of_fold_scores_agree_with_sklearn(design, planted, plant):
     assert by_key(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
 
 
-def test_same_input_gives_the_same_rows(design, planted, plant, params):
-    cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
-    again = probe_cell(Design.build(design.train, design.test, params), *cell, params)
-    assert measures_table(again.measures).equals(measures_table(planted.measures))
-
-
-def test_no_signal_is_chance_and_raises_no_alarm(design, plant, params):
-    cell = [PooledVectors.from_matrix(plant(split, 0.0, seed=5)) for split in (design.train, design.test)]
-    found = by_key(probe_cell(design, *cell, params))["d1.auroc",]
-    assert abs(found.value - 0.5) < 0.12
-    assert found.reason is None
+def test_a_design_follows_from_its_seed(design, params):
+    again = Design.build(design.train, design.test, params)
+    np.testing.assert_array_equal(again.labelings.labels_nK, design.labelings.labels_nK)
+    np.testing.assert_array_equal(again.train_weights, design.train_weights)
 
 
 def blank_statuses(design, vectors, params):
@@ -90,17 +81,17 @@ def blank_statuses(design, vectors, params):
     return {measure.status for measure in result.measures} | directions
 
 
-def test_vectors_and_labels_that_cannot_be_probed_take_down_every_cell(train, params, make_passages, plant):
+def test_vectors_and_labels_that_cannot_be_probed_take_down_every_cell(train, params):
     matrix = np.tile(np.random.default_rng(0).normal(size=24) * 50, (120, 1))
     matrix += 1e-4 * np.random.default_rng(1).normal(size=matrix.shape)  # rounding of a kernel
     design = Design.build(train, train, params)
     assert blank_statuses(design, PooledVectors.from_matrix(matrix), params) == {"collapsed"}
-    few = Passages.from_table(make_passages(4))
+    few = Passages.from_table(passages_table(4))
     design = Design.build(few, None, params)
-    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
+    assert blank_statuses(design, planted_cell(few, 2.0), params) == {"too_few"}
     one = few.take(np.flatnonzero(few.labels == 1))
     design = Design.build(one, None, params)
-    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
+    assert blank_statuses(design, planted_cell(one, 2.0), params) == {"one_class"}
 
 
 @pytest.mark.parametrize(
@@ -111,19 +102,19 @@ def test_vectors_and_labels_that_cannot_be_probed_take_down_every_cell(train, pa
         (lambda row, label: label == 1 or row % 10 > 2, "class_dependent_coverage"),
     ],
 )
-def test_coverage_rules(train, plant, params, make_vectors_table, applied, status):
+def test_coverage_rules(train, params, applied, status):
     flags = [applied(row // 2, label) for row, label in enumerate(train.labels)]
     if status == "ok":  # a gap of exactly 5 points is allowed
         flags = [label == 1 or row // 2 % 20 != 0 for row, label in enumerate(train.labels)]
-    table = make_vectors_table(train.ids, plant(train, 2.0), flags)
+    table = vectors_table(train.ids, planted_vectors(train, 2.0), flags)
     vectors = PooledVectors.from_table(table, train.ids)
     result = probe_cell(Design.build(train, None, params), vectors, None, params)
     assert {measure.status for measure in result.measures} == {status}
     assert result.measures[0].coverage == pytest.approx(np.mean(flags))
 
 
-def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant, params):
-    matrix = plant(design.train, 2.0)
+def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, params):
+    matrix = planted_vectors(design.train, 2.0)
     matrix[:3] = np.nan
     result = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
     measure = by_key(result)["d1.auroc",]
@@ -135,22 +126,20 @@ def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant,
     assert {measure.status for measure in broken.measures} == {"non_finite"}
 
 
-def test_small_domains_are_too_few_and_unpaired_concepts_have_no_pairs(train, plant, make_passages, params):
+def test_small_domains_are_too_few_and_unpaired_concepts_have_no_pairs(train, params):
     params = ProbeParams(num_bootstrap=50)
-    result = probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params)
+    result = probe_cell(Design.build(train, None, params), planted_cell(train, 2.0), None, params)
     domains = [measure for measure in result.measures if measure.metric == "d1.auroc_domain"]
     assert {measure.status for measure in domains} == {"too_few"}
     assert by_key(result)["d1.auroc",].status == "ok"
-    passages = Passages.from_table(make_passages(40, paired=False))
-    result = probe_cell(
-        Design.build(passages, None, params), PooledVectors.from_matrix(plant(passages, 2.0)), None, params
-    )
+    passages = Passages.from_table(passages_table(40, paired=False))
+    result = probe_cell(Design.build(passages, None, params), planted_cell(passages, 2.0), None, params)
     assert ("d1.within_pair",) not in by_key(result)
     assert by_key(result)["d1.auroc",].num_groups == 80
 
 
-def test_directions_fit_on_all_of_train_and_c3_is_the_probe(design, planted, plant):
-    vectors, labels = plant(design.train, 2.0), design.train.labels
+def test_directions_fit_on_all_of_train_and_c3_is_the_probe(design, planted):
+    vectors, labels = planted_vectors(design.train, 2.0), design.train.labels
     difference = vectors[labels == 1].mean(axis=0) - vectors[labels == 0].mean(axis=0)
     found = planted.directions["C1"]
     assert isinstance(found, Direction)
@@ -160,16 +149,16 @@ def test_directions_fit_on_all_of_train_and_c3_is_the_probe(design, planted, pla
     assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
 
 
-def test_null_cell_gives_unit_directions(train, plant):
-    nulls = null_cell(train, PooledVectors.from_matrix(plant(train, 2.0)), NullParams(num_nulls=5, seed=3))
+def test_null_cell_gives_unit_directions(train):
+    nulls = null_cell(train, planted_cell(train, 2.0), NullParams(num_nulls=5, seed=3))
     assert [null.id for null in nulls] == [f"null_{number:03d}" for number in range(5)]
     with pytest.raises(CellError, match="same vector"):
         null_cell(train, PooledVectors.from_matrix(np.ones((120, 24))), NullParams())
 
 
-def unbalanced(make_passages, num_positives):
+def unbalanced(num_positives):
     """100 passages on their own, few of them positive."""
-    table = make_passages(50, paired=False)
+    table = passages_table(50, paired=False)
     labels = [int(row < num_positives) for row in range(100)]
     return Passages.from_table(table.set_column(3, "label", [labels]))
 
@@ -179,14 +168,14 @@ def applied_everywhere(vectors):
     return replace(PooledVectors.from_matrix(vectors), applied=np.ones(len(vectors), dtype=bool))
 
 
-def test_a_class_that_lost_its_vectors_is_typed_as_such(make_passages, plant, params):
+def test_a_class_that_lost_its_vectors_is_typed_as_such(params):
     """Under a tenth of the rows is missing, yet a whole class: no probe failed to converge, there was none to fit."""
-    passages = unbalanced(make_passages, 6)
-    vectors = plant(passages, 2.0)
+    passages = unbalanced(6)
+    vectors = planted_vectors(passages, 2.0)
     vectors[:6] = np.nan
     design = Design.build(passages, None, params)
     assert blank_statuses(design, applied_everywhere(vectors), params) == {"one_class"}
-    vectors = plant(passages, 2.0)
+    vectors = planted_vectors(passages, 2.0)
     kept = np.flatnonzero(design.folds == design.folds[0])[0]
     vectors[[row for row in range(6) if row != kept]] = np.nan  # one positive left: outside its fold there is none
     found = by_key(probe_cell(design, applied_everywhere(vectors), None, params))["d1.auroc",]
@@ -201,24 +190,14 @@ def test_permuted_probes_that_did_not_converge_are_no_chance_check(train):
     assert (found.value, found.status) == (None, "not_converged")
 
 
-def test_test_vectors_of_another_width_take_only_the_test_figure_down(design, plant, params):
-    train, test = (PooledVectors.from_matrix(plant(s, 2.0, width=w)) for s, w in ((design.train, 24), (design.test, 8)))
+def test_test_vectors_of_another_width_take_only_the_test_figure_down(design, params):
+    train, test = (planted_cell(s, 2.0, width=w) for s, w in ((design.train, 24), (design.test, 8)))
     rows = by_key(probe_cell(design, train, test, params))
     assert rows["d1.auroc_test",].status == "failed"
     assert "width 8" in rows["d1.auroc_test",].reason
     assert rows["d1.auroc",].status == "ok"
 
 
-WIDTH, TRIGGER = 6, "because"
-COLUMNS = ("start", "end", "head", "sentence", "clause", "keyword")
-NO_WORDS = Words(**{name: np.zeros(0, dtype=int) for name in COLUMNS}, upos=[], dep=[], lemma=[], entity=[])
-#: The first of two words has all that strategies look for, except clause arcs, which are the second's.
-TWO_WORDS = Words(
-    start=np.array([0, 1]), end=np.array([1, 2]), upos=["NOUN", "PUNCT"], dep=["nsubj", "advcl"], head=[0, 1],
-    lemma=[TRIGGER, "."], entity=["LOC", ""], sentence=np.zeros(2, dtype=int), clause=np.zeros(2, dtype=int),
-    keyword=np.array([True, False]),
-)  # fmt: skip
-READERS = [spec.id for spec in STRATEGIES.all() if spec.reads_annotations]
 #: Windows that are longer than the negatives and shorter than the positives, in tokens.
 WINDOWS = {
     "W1_first_k": (16, 24),
@@ -230,52 +209,27 @@ WINDOWS = {
 }
 
 
-def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
-    """Vectors [n, D] of states that drift with position, the same in both classes, and what applied [n]."""
-    rng = np.random.default_rng(5)
+@pytest.mark.parametrize(
+    ("strategy_id", "lengths", "inflow"),
+    [*((name, lengths, (1.0, 1.0)) for name, lengths in WINDOWS.items()), ("S1_attention", (30, 30), (0.0, 1.0))],
+)
+def test_what_applies_to_one_class_only_is_no_result(train, params, strategy_id, lengths, inflow):
+    """Windows that only positives fill, and attention that only they receive: elsewhere the mean stands in."""
     contexts, states, signals = [], [], []
-    for passage_id, label in zip(passages.ids, passages.labels, strict=True):
+    for passage_id, label in zip(train.ids, train.labels, strict=True):
         length = lengths[label]
         offsets = np.stack([np.arange(length), np.arange(1, length + 1)], axis=1)
-        words = TWO_WORDS if label else NO_WORDS
-        contexts.append(TokenContext(passage_id, offsets, np.zeros(length, dtype=bool), words=words))
-        states.append(torch.from_numpy(rng.normal(size=(length, WIDTH)).astype(np.float32)))
-        states[-1][:, 0] += torch.linspace(8, 0, length)
-        first = np.r_[inflow[label], np.zeros(length - 1)]
-        signals.append({"inflow": first})
+        contexts.append(TokenContext(passage_id, offsets, np.zeros(length, dtype=bool)))
+        states.append(torch.linspace(8, 0, length)[:, None])
+        signals.append({"inflow": np.r_[inflow[label], np.zeros(length - 1)]})
     spec = next(spec for spec in STRATEGIES.all() if spec.id == strategy_id)
-    request = Request.of(strategy_id, spec.params_for([TRIGGER]))
+    request = Request.of(strategy_id, spec.params_for(()))
     vectors_BSD, outcomes, _ = pool_layer(states, Weighing.of(contexts, [request]), signals)
-    return vectors_BSD[:, 0], [row[0].applied for row in outcomes]
-
-
-def statuses(train, params, make_vectors_table, matrix, applied):
-    vectors = PooledVectors.from_table(make_vectors_table(train.ids, matrix, applied), train.ids)
-    result = probe_cell(Design.build(train, None, params), vectors, None, params)
-    assert all(measure.value is None for measure in result.measures)
-    return {measure.status for measure in result.measures}
-
-
-@pytest.mark.parametrize("strategy_id", READERS)
-def test_what_only_one_class_can_select_is_no_result(train, params, make_vectors_table, strategy_id):
-    matrix, applied = pooled(train, strategy_id)
+    applied = [row[0].applied for row in outcomes]
     assert applied == [label == 1 for label in train.labels]
-    direction = compute_direction("C1", DirectionContext(matrix, train.labels, np.empty((0, 2), dtype=int)))
-    assert auroc(train.labels, matrix @ direction.vector) > 0.95, "the fallback would carry the label"
-    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
-
-
-@pytest.mark.parametrize("strategy_id", WINDOWS)
-def test_windows_that_only_one_class_exceeds_are_no_result(train, params, make_vectors_table, strategy_id):
-    matrix, applied = pooled(train, strategy_id, lengths=WINDOWS[strategy_id])
-    assert applied == [label == 1 for label in train.labels]
-    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
-
-
-def test_attention_that_only_one_class_receives_is_no_result(train, params, make_vectors_table):
-    matrix, applied = pooled(train, "S1_attention", inflow=(0.0, 1.0))
-    assert applied == [label == 1 for label in train.labels]
-    assert statuses(train, params, make_vectors_table, matrix, applied) == {"class_dependent_coverage"}
+    vectors = PooledVectors.from_table(vectors_table(train.ids, vectors_BSD[:, 0], applied), train.ids)
+    measures = probe_cell(Design.build(train, None, params), vectors, None, params).measures
+    assert {(measure.status, measure.value) for measure in measures} == {("class_dependent_coverage", None)}
 
 
 def test_every_strategy_that_may_fall_back_on_length_is_here():
@@ -291,7 +245,7 @@ def measures(vectors_nD: np.ndarray, passages: Passages, hidden: int | None = 16
 
 @pytest.fixture(scope="module")
 def unpaired() -> Passages:
-    return Passages.from_table(passages_table(num_pairs=300, paired=False))
+    return Passages.from_table(passages_table(num_pairs=200, paired=False))
 
 
 def test_a_hidden_layer_finds_what_no_line_separates(unpaired: Passages) -> None:
@@ -373,16 +327,16 @@ def test_only_the_measures_of_a_probe_depend_on_it() -> None:
     assert [keys[0][role] == keys[1][role] for role in keys[0]] == [False, True, True]
 
 
-def layers_of(design, plant, shifts, seed=0):
+def layers_of(design, shifts, seed=0):
     splits = (design.train, design.test)
     return {
-        layer: tuple(PooledVectors.from_matrix(plant(split, shift, seed=seed + layer)) for split in splits)
+        layer: tuple(planted_cell(split, shift, seed=seed + layer) for split in splits)
         for layer, shift in enumerate(shifts)
     }
 
 
-def test_the_layer_with_the_signal_is_chosen_in_every_fold(design, plant, params):
-    layers = layers_of(design, plant, (0.0, 2.0, 0.3))
+def test_the_layer_with_the_signal_is_chosen_in_every_fold(design, params):
+    layers = layers_of(design, (0.0, 2.0, 0.3))
     train, test = nested_measures(design, layers, params)
     assert train.details["chosen"] == [1] * 5
     assert test.details["chosen"] == [1]
@@ -393,14 +347,14 @@ def test_the_layer_with_the_signal_is_chosen_in_every_fold(design, plant, params
 
 
 @pytest.mark.lane(name="simulations")
-def test_choosing_among_layers_without_signal_gains_nothing(make_passages, plant):
+def test_choosing_among_layers_without_signal_gains_nothing():
     """The best of 8 layers by their own figure is above chance; the nested choice is not."""
     params = ProbeParams(num_bootstrap=0, num_permutations=1, num_control_words=1, sensitivity_c=())
-    passages = Passages.from_table(make_passages(40))
+    passages = Passages.from_table(passages_table(40))
     design = Design.build(passages, passages, params)
     nested, best = [], []
     for seed in range(0, 60, 10):
-        layers = layers_of(design, plant, (0.0,) * 8, seed=seed)
+        layers = layers_of(design, (0.0,) * 8, seed=seed)
         nested.append(nested_measures(design, layers, params)[0].value)
         cells = {n: ProbedCell.of(design, v[0], np.arange(80), params, {}) for n, v in layers.items()}
         top = best_layer(cells, np.arange(80), design.folds)
@@ -409,8 +363,8 @@ def test_choosing_among_layers_without_signal_gains_nothing(make_passages, plant
     assert np.mean(best) > 0.53
 
 
-def test_held_out_labels_and_vectors_play_no_part_in_the_choice(design, plant, params):
-    layers = layers_of(design, plant, (1.0, 1.1))
+def test_held_out_labels_and_vectors_play_no_part_in_the_choice(design, params):
+    layers = layers_of(design, (1.0, 1.1))
     cells = {n: ProbedCell.of(design, v[0], np.arange(120), params, {}) for n, v in layers.items()}
     fitted = np.flatnonzero(design.folds != 0)
     inner = grouped_folds(design.train.groups[fitted], design.train.labels[fitted], 4, 0)
@@ -420,8 +374,8 @@ def test_held_out_labels_and_vectors_play_no_part_in_the_choice(design, plant, p
     assert best_layer(cells, fitted, inner) == before
 
 
-def test_layers_and_rows_that_cannot_be_probed_are_left_out(design, plant, params, make_passages):
-    layers = layers_of(design, plant, (0.5, 2.0))
+def test_layers_and_rows_that_cannot_be_probed_are_left_out(design, params):
+    layers = layers_of(design, (0.5, 2.0))
     flat = tuple(PooledVectors.from_matrix(np.ones((n, 24))) for n in (120, 60))
     assert nested_measures(design, {**layers, 1: flat}, params)[0].details["chosen"] == [0] * 5
     blank = nested_measures(design, {0: flat, 1: flat}, params)
@@ -429,19 +383,19 @@ def test_layers_and_rows_that_cannot_be_probed_are_left_out(design, plant, param
         ("d1.auroc_nested", "collapsed"),
         ("d1.auroc_test_nested", "collapsed"),
     ]
-    layers = layers_of(design, plant, (1.0, 2.0))
-    broken = plant(design.train, 1.0)
+    layers = layers_of(design, (1.0, 2.0))
+    broken = planted_vectors(design.train, 1.0)
     broken[:2] = np.nan
     layers[0] = (PooledVectors.from_matrix(broken), layers[0][1])
     assert nested_measures(design, layers, params)[0].n == 118
-    few = Passages.from_table(make_passages(4))
+    few = Passages.from_table(passages_table(4))
     design = Design.build(few, few, params)
-    assert {m.status for m in nested_measures(design, layers_of(design, plant, (1.0, 1.0)), params)} == {"too_few"}
+    assert {m.status for m in nested_measures(design, layers_of(design, (1.0, 1.0)), params)} == {"too_few"}
 
 
-def test_folds_of_other_seeds_are_reported_with_their_spread(train, plant, params):
+def test_folds_of_other_seeds_are_reported_with_their_spread(train, params):
     seeded = params.model_copy(update={"fold_seeds": (1, 2)})
-    vectors = PooledVectors.from_matrix(plant(train, 1.0))
+    vectors = planted_cell(train, 1.0)
     rows = probe_cell(Design.build(train, None, seeded), vectors, None, seeded).measures
     each = [m for m in rows if m.metric == "d1.auroc_seed"]
     assert [(m.seed, m.params) for m in each] == [(1, {"seed": 1}), (2, {"seed": 2})]
@@ -455,12 +409,12 @@ def test_folds_of_other_seeds_are_reported_with_their_spread(train, plant, param
     assert {m.status for m in blank.measures if "seed" in m.metric} == {"collapsed"}
 
 
-def test_passages_without_a_partner_are_left_out_of_the_pairs_and_counted(make_passages, plant, params):
-    table = make_passages(60)
+def test_passages_without_a_partner_are_left_out_of_the_pairs_and_counted(params):
+    table = passages_table(60)
     pairs = table["pair_id"].to_pylist()
     pairs[0], pairs[5] = None, "pair9"  # one without pair, one pair with three members, one that lost a member
     passages = Passages.from_table(table.set_column(table.schema.get_field_index("pair_id"), "pair_id", [pairs]))
-    vectors = PooledVectors.from_matrix(plant(passages, 2.0))
+    vectors = planted_cell(passages, 2.0)
     rows = by_metric(probe_cell(Design.build(passages, None, params), vectors, None, params))
     within = rows["d1.within_pair"]
     assert within.n == 57
@@ -468,27 +422,11 @@ def test_passages_without_a_partner_are_left_out_of_the_pairs_and_counted(make_p
     assert rows["d1.auroc"].n == 120
 
 
-def test_constant_features_change_nothing(train, plant, params):
-    vectors = plant(train, 1.0)
-    padded = np.hstack([vectors, np.full((120, 3), 7.7)])
-    rows = [
-        {(m.metric, str(m.params)): m.value for m in result.measures}
-        for result in (
-            probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(each), None, params)
-            for each in (vectors, padded)
-        )
-    ]
-    lda = ("d1.direction.LDA", "{}")  # its shrinkage counts the features
-    assert {k: v for k, v in rows[0].items() if k != lda} == pytest.approx(
-        {k: v for k, v in rows[1].items() if k != lda}
-    )
-
-
-def test_convergence_is_recorded_and_no_converged_layer_is_an_error(train, plant, params, design):
-    vectors = PooledVectors.from_matrix(plant(train, 1.0))
+def test_convergence_is_recorded_and_no_converged_layer_is_an_error(train, params, design):
+    vectors = planted_cell(train, 1.0)
     row = probe_cell(Design.build(train, None, params), vectors, None, params).measures[0]
     assert 0 < row.details["gradient_ratio"] <= params.tolerance
-    layers = layers_of(design, plant, (1.0,))
+    layers = layers_of(design, (1.0,))
     cell = ProbedCell.of(design, layers[0][0], np.arange(120), params, {})
     one_class = np.zeros(120, dtype=int)
     one_class[design.train.labels == 1] = 1  # each inner training fold holds one class

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from services.prober.tests.conftest import targets_table
+from services.prober.tests.conftest import passages_table, planted_vectors, targets_table, vectors_table
 from services.prober.tests.test_probing import PLAIN, found
 
 from poolbench.contracts.tables import vector_column, vector_matrix
@@ -39,8 +39,8 @@ def test_span_pairs_are_vectors_one_behind_the_other():
 MATRIX = np.array([[1.0, 2.0], [3.0, 6.0], [-1.0, 0.0], [5.0, 5.0]])
 
 
-def test_parts_are_means_of_passages_and_pairs_are_concatenated(make_vectors_table):
-    shards = [make_vectors_table(["b", "a"], MATRIX[[1, 0]]), make_vectors_table(["c", "d", "a"], MATRIX[[2, 3, 0]])]
+def test_parts_are_means_of_passages_and_pairs_are_concatenated():
+    shards = [vectors_table(["b", "a"], MATRIX[[1, 0]]), vectors_table(["c", "d", "a"], MATRIX[[2, 3, 0]])]
     found = instance_vectors([(("a",),), (("a", "b"),), (("a", "b", "c"),)], shards)
     np.testing.assert_allclose(found.matrix_nW, [[1, 2], [2, 4], [1, 8 / 3]])
     assert found.usable.all() and found.errors == (None,) * 3
@@ -49,21 +49,21 @@ def test_parts_are_means_of_passages_and_pairs_are_concatenated(make_vectors_tab
     assert pairs.width == 4
 
 
-def test_a_passage_without_a_vector_leaves_out_the_instances_that_need_it(make_vectors_table):
-    failed = make_vectors_table(["a", "b"], MATRIX[:2], valid=[False, True], status=["no_coverage", None])
-    applied = make_vectors_table(["c"], MATRIX[[2]], applied=[False])
-    broken = make_vectors_table(["n"], np.array([[np.nan, 1.0]]))
+def test_a_passage_without_a_vector_leaves_out_the_instances_that_need_it():
+    failed = vectors_table(["a", "b"], MATRIX[:2], valid=[False, True], status=["no_coverage", None])
+    applied = vectors_table(["c"], MATRIX[[2]], applied=[False])
+    broken = vectors_table(["n"], np.array([[np.nan, 1.0]]))
     instances = [(("a", "b"),), (("b",),), (("b", "gone"),), (("c",),), (("n",),)]
     found = instance_vectors(instances, [failed, applied, broken])
     assert found.usable.tolist() == [False, True, False, True, False]
     assert found.applied.tolist() == [True, True, False, False, True]
     assert (found.errors[0].status, found.errors[4]) == ("no_coverage", None)
     assert str(found.errors[2]) == "no table holds a vector of passage 'gone'"
-    completed = instance_vectors(instances, [failed, make_vectors_table(["a", "gone"], MATRIX[:2]), applied, broken])
+    completed = instance_vectors(instances, [failed, vectors_table(["a", "gone"], MATRIX[:2]), applied, broken])
     assert completed.usable.tolist() == [True, True, True, True, False]
 
 
-def test_rows_and_shards_in_any_order_give_the_same_vectors(make_vectors_table):
+def test_rows_and_shards_in_any_order_give_the_same_vectors():
     rng = np.random.default_rng(0)
     names, matrix = [f"p{row}" for row in range(60)], rng.normal(size=(60, 7))
     instances = [(tuple(names[row] for row in rng.permutation(60)[: 1 + row % 4]),) for row in range(50)]
@@ -71,7 +71,7 @@ def test_rows_and_shards_in_any_order_give_the_same_vectors(make_vectors_table):
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(60)
         shards = [order[:25], order[20:50], order[45:]]
-        tables = [make_vectors_table([names[row] for row in rows], matrix[rows]) for rows in shards]
+        tables = [vectors_table([names[row] for row in rows], matrix[rows]) for rows in shards]
         found.append(instance_vectors(instances, tables[:: 1 if seed else -1]))
     for each in found[1:]:
         np.testing.assert_array_equal(each.matrix_nW, found[0].matrix_nW)
@@ -79,12 +79,12 @@ def test_rows_and_shards_in_any_order_give_the_same_vectors(make_vectors_table):
     np.testing.assert_allclose(found[0].matrix_nW, expected, rtol=1e-5)
 
 
-def test_shards_that_do_not_fit_are_refused(make_vectors_table):
+def test_shards_that_do_not_fit_are_refused():
     one = [(("a",),)]
     with pytest.raises(InputError, match="1 rows are duplicates"):
-        instance_vectors(one, [make_vectors_table(["a", "a"], MATRIX[:2])])
+        instance_vectors(one, [vectors_table(["a", "a"], MATRIX[:2])])
     with pytest.raises(InputError, match="widths 2 and 3"):
-        instance_vectors(one, [make_vectors_table(["a"], MATRIX[:1]), make_vectors_table(["b"], np.ones((1, 3)))])
+        instance_vectors(one, [vectors_table(["a"], MATRIX[:1]), vectors_table(["b"], np.ones((1, 3)))])
     with pytest.raises(InputError, match="at least one shard"):
         instance_vectors(one, [])
 
@@ -96,9 +96,9 @@ def test_float16_rounds_vectors_and_leaves_out_what_it_cannot_hold():
     assert vector_column(vectors.matrix_nW[1:]).type == pa.list_(pa.float32(), 2)
 
 
-def test_rows_are_matched_by_id_not_by_order(train, plant, params, make_vectors_table):
-    matrix = plant(train, 2.0).astype(np.float32)
-    table = make_vectors_table(train.ids, matrix)
+def test_rows_are_matched_by_id_not_by_order(train, params):
+    matrix = planted_vectors(train, 2.0).astype(np.float32)
+    table = vectors_table(train.ids, matrix)
     shuffled = table.take(np.random.default_rng(0).permutation(len(train.ids)))
     found = PooledVectors.from_table(shuffled, train.ids)
     np.testing.assert_array_equal(found.matrix_nW, matrix.astype(np.float64))
@@ -116,8 +116,8 @@ def test_control_words_are_balanced_between_the_classes(train):
     assert control_labels(("",) * 4, np.array([1, 0, 1, 0]), 3, 0) == {}
 
 
-def test_bad_passages_are_refused(make_passages):
-    table = make_passages(3)
+def test_bad_passages_are_refused():
+    table = passages_table(3)
     with pytest.raises(InputError, match="unique"):
         Passages.from_table(table.take([0, 0, 1]))
     with pytest.raises(InputError, match="unique"):
@@ -129,15 +129,15 @@ def test_bad_passages_are_refused(make_passages):
 @pytest.mark.parametrize(
     "labels", [[2] * 6, [0, 1, None, 1, 0, 1], ["0", "1"] * 3, [0.5, 1.0] * 3, [-1, 1] * 3, [300, 1] * 3]
 )
-def test_labels_are_neither_rounded_nor_parsed(make_passages, labels):
-    table = make_passages(3)
+def test_labels_are_neither_rounded_nor_parsed(labels):
+    table = passages_table(3)
     with pytest.raises(InputError, match="labels must be 0 or 1"):
         Passages.from_table(table.set_column(3, "label", [labels]))
 
 
 @pytest.mark.parametrize("labels", [[True, False] * 3, [1.0, 0.0] * 3])
-def test_truth_values_are_labels(make_passages, labels):
-    table = make_passages(3)
+def test_truth_values_are_labels(labels):
+    table = passages_table(3)
     found = Passages.from_table(table.set_column(3, "label", [labels]))
     np.testing.assert_array_equal(found.labels, [1, 0] * 3)
 
@@ -188,18 +188,18 @@ def test_widths_that_differ_are_typed():
 
 
 @pytest.fixture
-def artifacts(tmp_path, make_passages, make_vectors_table, plant):
+def artifacts(tmp_path):
     """Two concepts, whose vectors share a large component that has nothing to do with the labels."""
     store = Artifacts(FolderStore(tmp_path))
     towards = np.eye(24)[5]
     for seed, concept in enumerate(("causation", "contrast")):
         for split, num_pairs in (("train", 60), ("test", 30)):
-            table = make_passages(num_pairs, split, seed=seed)
+            table = passages_table(num_pairs, split, seed=seed)
             passages = Passages.from_table(table)
             shared = np.random.default_rng(seed).normal(10, 30, len(passages.ids))
-            matrix = plant(passages, 2.0, seed=seed) + np.outer(shared, towards)
+            matrix = planted_vectors(passages, 2.0, seed=seed) + np.outer(shared, towards)
             store.write_table(f"{concept}.{split}", table)
-            store.write_table(f"{concept}.{split}.X", make_vectors_table(passages.ids, matrix))
+            store.write_table(f"{concept}.{split}.X", vectors_table(passages.ids, matrix))
     return store
 
 

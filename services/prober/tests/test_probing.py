@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from services.prober.tests.conftest import instances_table, targets_table
+from services.prober.tests.conftest import instances_table, targets_table, vectors_table
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import make_pipeline
@@ -380,10 +380,10 @@ def test_predictions_of_values_are_numbers():
     assert measure.value == pytest.approx(pearson)
 
 
-def test_too_many_instances_without_a_vector_rule_the_cell_out(make_vectors_table):
+def test_too_many_instances_without_a_vector_rule_the_cell_out():
     targets, vectors, _ = seen_task()
     names = sorted({name for parts in targets.parts for name in parts[0]})
-    table = make_vectors_table(names[30:], vectors[: len(names) - 30])
+    table = vectors_table(names[30:], vectors[: len(names) - 30])
     probes = TaskProbes.of(targets, instance_vectors(targets.parts, [table]), PLAIN)
     assert {measure.status for measure in task_measures(probes)} == {"failed"}
     rows = predictions_table(probes).to_pylist()

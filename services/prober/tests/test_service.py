@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from services.prober.tests.conftest import instances_table
+from services.prober.tests.conftest import instances_table, passages_table, planted_vectors, vectors_table
 
 from poolbench.contracts.tables import FEATURES as FEATURES_SCHEMA
 from poolbench.contracts.tables import (
@@ -45,17 +45,17 @@ PARAMS = {"concept": "causation", "seed": 0, "folds": 5, "num_bootstrap": 100}
 
 
 @pytest.fixture
-def artifacts(tmp_path, make_passages, make_vectors_table, plant):
+def artifacts(tmp_path):
     store = Artifacts(FolderStore(tmp_path))
     for split, num_pairs in (("train", 60), ("test", 30)):
-        table = make_passages(num_pairs, split)
+        table = passages_table(num_pairs, split)
         store.write_table(f"passages.{split}", table)
         passages = Passages.from_table(table)
         for strategy, matrix in (
-            ("A1_mean", plant(passages, 2.0)),
+            ("A1_mean", planted_vectors(passages, 2.0)),
             ("P2_first_token", np.ones((len(table), 24))),
         ):
-            store.write_table(f"{split}.{strategy}", make_vectors_table(passages.ids, matrix))
+            store.write_table(f"{split}.{strategy}", vectors_table(passages.ids, matrix))
     return store
 
 
@@ -111,13 +111,13 @@ def test_nulls_are_unit_vectors(artifacts):
     np.testing.assert_allclose(np.linalg.norm(vector_matrix(table["vector"]), axis=1), 1, rtol=1e-6)
 
 
-def test_parts_are_read_out_and_neighbours_get_the_same_directions(artifacts, make_vectors_table):
+def test_parts_are_read_out_and_neighbours_get_the_same_directions(artifacts):
     width, num_parts = 6, 4
     for split in ("train", "test"):
         passages = Passages.from_table(artifacts.read_table(f"passages.{split}"))
         parts = np.random.default_rng(1).normal(size=(len(passages.ids), num_parts, width))
         parts[:, 2, 0] += 3.0 * passages.labels
-        table = make_vectors_table(passages.ids, parts.reshape(len(parts), -1))
+        table = vectors_table(passages.ids, parts.reshape(len(parts), -1))
         artifacts.write_table(f"{split}.S3", table.cast(vectors_schema(width, num_parts, "best_heads")))
     role = "S3_iti_probe/1"
     inputs = {f"passages/{split}": f"passages.{split}" for split in ("train", "test")}
@@ -138,7 +138,7 @@ def test_parts_are_read_out_and_neighbours_get_the_same_directions(artifacts, ma
 
 
 @pytest.fixture
-def probing_task(tmp_path, make_vectors_table):
+def probing_task(tmp_path):
     """A store with the instances of a task of pairs, and the vectors of their passages in shards; and its inputs."""
     rng, store = np.random.default_rng(0), Artifacts(FolderStore(tmp_path))
     ids = [f"i{row}" for row in range(120)]
@@ -150,8 +150,8 @@ def probing_task(tmp_path, make_vectors_table):
     passages = [f"{name}{part}" for part in "abc" for name in ids]
     matrix = np.concatenate([first + noise, first - noise, rng.normal(size=(120, 5))])
     for shard, rows in enumerate((slice(0, 200), slice(150, 360))):  # they overlap
-        store.write_table(f"shard{shard}", make_vectors_table(passages[rows], matrix[rows]))
-    store.write_table("twice", make_vectors_table(["i0a", "i0a"], matrix[:2]))
+        store.write_table(f"shard{shard}", vectors_table(passages[rows], matrix[rows]))
+    store.write_table("twice", vectors_table(["i0a", "i0a"], matrix[:2]))
     inputs = {"instances": "instances", "vectors/broken/2/0": "twice"}
     return store, inputs | {f"vectors/A1_mean/2/{shard}": f"shard{shard}" for shard in (0, 1)}
 
@@ -214,7 +214,7 @@ def test_predictions_depend_neither_on_resamples_nor_on_code_lengths():
 
 
 @pytest.fixture
-def word_states(tmp_path, make_vectors_table):
+def word_states(tmp_path):
     """Texts and three states in a store, and the inputs of a task on them."""
     store = Artifacts(FolderStore(tmp_path))
     groups = {"domain": 9, "positive": 2, "negative": 2, "neutral": 2}
@@ -227,7 +227,7 @@ def word_states(tmp_path, make_vectors_table):
     store.write_table("texts", table_from_rows(rows, WORDS))
     rng, ids = np.random.default_rng(0), [row["passage_id"] for row in rows]
     for state in ("before", "after", "random0"):
-        store.write_table(state, make_vectors_table(ids, rng.normal(size=(len(ids), 5))))
+        store.write_table(state, vectors_table(ids, rng.normal(size=(len(ids), 5))))
     vectors = {f"vectors/{name}": name.replace("/", "") for name in ("before", "after", "random/0")}
     return store, {"words": "texts", **vectors}
 
@@ -270,25 +270,31 @@ def test_preference_shift_writes_what_is_missing_by_each_reading(word_states):
     assert [store.read_table(task.outputs[role]) for role in roles] == tables
 
 
+def moved(step, params, inputs, roles, changes):
+    """Return the outputs whose keys differ, for each change of the parameters or of the inputs."""
+    plain = step.task(params(), inputs, roles).outputs
+    found = {}
+    for name, (values, others) in changes.items():
+        outputs = step.task(params(**values), others, roles).outputs
+        found[name] = {role for role in roles if outputs[role] != plain[role]}
+    return found
+
+
 def test_keys_of_a_preference_shift_are_of_what_each_output_reads(word_states):
-    _, inputs = word_states
-
-    def keys(other=None, **params):
-        roles = ["measures/corrected", "words/corrected", "cosines/corrected", "measures/direction"]
-        return dict(VALENCE.task(ValenceParams(**params), {**inputs, "direction": "d", **(other or {})}, roles).outputs)
-
-    plain = keys()
-    changed = {
-        "seed": keys(seed=1),
-        "name": keys(name="x"),
-        "construction": keys(direction="C3"),
-        "directions": keys({"direction": "e"}),
-        "random": keys({"vectors/random/1": "f"}),
+    inputs = {**word_states[1], "direction": "d"}
+    roles = ["measures/corrected", "words/corrected", "cosines/corrected", "measures/direction"]
+    changes = {
+        "seed": ({"seed": 1}, inputs),
+        "name": ({"name": "x"}, inputs),
+        "construction": ({"direction": "C3"}, inputs),
+        "directions": ({}, {**inputs, "direction": "e"}),
+        "random": ({}, {**inputs, "vectors/random/1": "f"}),
     }
-    moved = {what: {role for role in plain if plain[role] != found[role]} for what, found in changed.items()}
     both = {"measures/corrected", "measures/direction"}
     along = {"measures/direction"}
-    assert moved == {"seed": both, "name": set(), "construction": along, "directions": along, "random": both}
+    assert moved(VALENCE, ValenceParams, inputs, roles, changes) == {
+        "seed": both, "name": set(), "construction": along, "directions": along, "random": both,
+    }  # fmt: skip
 
 
 def test_unknown_states_and_readings_are_refused(word_states):
@@ -387,24 +393,16 @@ def test_a_contrast_that_needs_too_much_or_has_no_features_is_refused(contrasts)
 
 def test_keys_of_a_contrast_are_of_the_autoencoder_and_what_is_read(contrasts):
     _, inputs = contrasts
-
-    def keys(other=None, **params):
-        roles = ["measures/wide", "subjects/wide"]
-        return dict(CONTRAST.task(ContrastParams(**params), other or inputs, roles).outputs)
-
-    plain = keys()
-    renamed = {role.replace("wide/0", "wide/x"): key for role, key in inputs.items()}
-    changed = {
-        "resamples": keys(num_bootstrap=5),
-        "seed": keys(seed=1),
-        "protocol": keys(protocol="published"),
-        "names": keys(renamed),
-        "another autoencoder": keys({**inputs, "features/narrow/0": "x.y"}),
-        "its features": keys({**inputs, "features/wide/0": "x.y"}),
+    changes = {
+        "resamples": ({"num_bootstrap": 5}, inputs),
+        "seed": ({"seed": 1}, inputs),
+        "protocol": ({"protocol": "published"}, inputs),
+        "names": ({}, {role.replace("wide/0", "wide/x"): key for role, key in inputs.items()}),
+        "another autoencoder": ({}, {**inputs, "features/narrow/0": "x.y"}),
+        "its features": ({}, {**inputs, "features/wide/0": "x.y"}),
     }
-    moved = {what: {role for role in plain if plain[role] != found[role]} for what, found in changed.items()}
-    both = set(plain)
-    assert moved == {
+    both = {"measures/wide", "subjects/wide"}
+    assert moved(CONTRAST, ContrastParams, inputs, sorted(both), changes) == {
         "resamples": {"measures/wide"},
         "seed": both,
         "protocol": both,
@@ -414,7 +412,7 @@ def test_keys_of_a_contrast_are_of_the_autoencoder_and_what_is_read(contrasts):
     }
 
 
-def test_duplicated_vectors_take_their_own_cell_down(artifacts, make_vectors_table):
+def test_duplicated_vectors_take_their_own_cell_down(artifacts):
     table = artifacts.read_table("train.A1_mean")
     artifacts.write_table("train.twice", pa.concat_tables([table, table.slice(0, 1)]))
     task = probe_task()
@@ -428,7 +426,7 @@ def test_duplicated_vectors_take_their_own_cell_down(artifacts, make_vectors_tab
     assert "ok" in artifacts.read_table("measures.A1_mean")["status"].to_pylist()
 
 
-def test_erased_directions_leave_less_to_probe(artifacts, make_vectors_table):
+def test_erased_directions_leave_less_to_probe(artifacts):
     """Across the axis of the classes they stay apart, along it they do not; LEACE leaves nothing."""
     towards = np.random.default_rng(99).normal(size=24)
     other = np.random.default_rng(1).normal(size=24)

@@ -4,12 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.sparse import csr_matrix
+from services.prober.tests.conftest import passages_table
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from poolbench.contracts.tables import FEATURES, PASSAGES, features_schema, table_from_rows
+from poolbench.contracts.tables import FEATURES, features_schema, table_from_rows
 from poolbench.errors import InputError
 from poolbench.steps.prober import SPARSE, ProbeParams, SparseParams
 from poolbench.storage import Artifacts, open_store
@@ -161,16 +162,12 @@ def test_a_table_that_lacks_a_passage_is_refused(train, test_split, means):
 
 def stored(tmp_path, splits, means):
     store = Artifacts(open_store(str(tmp_path)))
-    for split, passages, values in zip(("train", "test"), splits, means, strict=True):
-        pairs = {row: number for number, rows in enumerate(passages.pairs_P2) for row in rows}
-        rows = [
-            {"passage_id": name, "label": int(label), "doc_id": f"d{group}", "pair_id": f"p{pairs[row]}", "text": "x"}
-            for row, (name, label, group) in enumerate(zip(passages.ids, passages.labels, passages.groups, strict=True))
-        ]
-        store.write_table(f"passages.{split}", table_from_rows(rows, PASSAGES))
+    tables = {"train": passages_table(), "test": passages_table(30, "test", seed=1)}  # those of the fixtures
+    for (split, table), passages, values in zip(tables.items(), splits, means, strict=True):
+        store.write_table(f"passages.{split}", table)
         for name in ("wide", "narrow"):
-            table = features_table(passages, values if name == "wide" else values[:, :10], autoencoder=name)
-            store.write_table(f"{name}.{split}", table)
+            features = features_table(passages, values if name == "wide" else values[:, :10], autoencoder=name)
+            store.write_table(f"{name}.{split}", features)
     inputs = {f"passages/{split}": f"passages.{split}" for split in ("train", "test")}
     for name in ("wide", "narrow"):
         inputs |= {f"features/{name}/{split}": f"{name}.{split}" for split in ("train", "test")}

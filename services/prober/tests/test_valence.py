@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 from scipy.linalg import subspace_angles
-from services.prober.tests.conftest import by_metric
+from services.prober.tests.conftest import bits_under_threads, by_metric, passages_table, vectors_table
 from sklearn.decomposition import PCA
 
 from poolbench.contracts.tables import WORDS, directions_schema, table_from_rows, vector_column
@@ -34,20 +34,15 @@ def texts_of(groups, templates=(-1,)):
     return table_from_rows(rows, WORDS)
 
 
-@pytest.fixture
-def shift_of(make_vectors_table):
+def shift_of(texts, states, readings=("published",), directions=None, params=PARAMS):
     """Run the readings on matrices or tables by state, in the order of the texts."""
-
-    def shift_of(texts, states, readings=("published",), directions=None, params=PARAMS):
-        ids = texts["passage_id"].to_pylist()
-        tables = {
-            name: made if isinstance(made, pa.Table) else make_vectors_table(ids, np.asarray(made, dtype=float))
-            for name, made in states.items()
-        }
-        random = [name for name in tables if name.startswith("random/")]
-        return shifts(texts, tables.__getitem__, random, readings, directions, params)
-
-    return shift_of
+    ids = texts["passage_id"].to_pylist()
+    tables = {
+        name: made if isinstance(made, pa.Table) else vectors_table(ids, np.asarray(made, dtype=float))
+        for name, made in states.items()
+    }
+    random = [name for name in tables if name.startswith("random/")]
+    return shifts(texts, tables.__getitem__, random, readings, directions, params)
 
 
 def by_word(shift, group="domain"):
@@ -59,7 +54,7 @@ SMALL_BEFORE = [(1, 0), (0, 1), (1, 1), (1, 0), (0, 1)]
 SMALL_AFTER = [(1, 0), (0, 1), (3, 1), (1, 0), (0, 1)]
 
 
-def test_three_words_by_hand(shift_of):
+def test_three_words_by_hand():
     """The valences are 1, -1 and 0; that of the last word becomes (3 - 1) / sqrt(10) = .632456."""
     shift = shift_of(texts_of(SMALL), {"before": SMALL_BEFORE, "after": SMALL_AFTER})["published"]
     found = by_metric(shift)
@@ -121,7 +116,7 @@ def valences_in_loops(texts, matrix, corrected):
 
 
 @pytest.mark.parametrize("reading", ["published", "corrected"])
-def test_agrees_with_loops_on_random_vectors(shift_of, reading):
+def test_agrees_with_loops_on_random_vectors(reading):
     texts = texts_of(GROUPS, templates=(-1, 0, 1, 2))
     states = random_states(texts)
     shift = shift_of(texts, states, [reading])[reading]
@@ -161,7 +156,7 @@ def test_agrees_with_loops_on_random_vectors(shift_of, reading):
     assert [words[name]["standout"] for name in names] == pytest.approx(list(standout), rel=1e-4)
 
 
-def test_intervals_agree_with_scipy(shift_of):
+def test_intervals_agree_with_scipy():
     texts = texts_of({**GROUPS, "domain": [f"d{number}" for number in range(150)]})
     states = random_states(texts, num_random=0)
     shift = shift_of(texts, states, params=ValenceParams(num_bootstrap=20_000))["published"]
@@ -199,7 +194,7 @@ def circle_states(before, after):
     return {"before": [*on_a_circle(before), *ends], "after": [*on_a_circle(after), *ends]}
 
 
-def test_a_constant_shift_leaves_the_variance_and_one_favourite_gives_its_formula(shift_of):
+def test_a_constant_shift_leaves_the_variance_and_one_favourite_gives_its_formula():
     count, by = 11, 0.3
     texts = texts_of({**SMALL, "domain": [f"d{number:02}" for number in range(count)]})
     spread = np.linspace(-0.5, 0.4, count)
@@ -215,7 +210,7 @@ def test_a_constant_shift_leaves_the_variance_and_one_favourite_gives_its_formul
     assert "variance is 0" in found["shift.log_variance"].reason
 
 
-def test_the_order_of_rows_changes_no_bit(shift_of, make_vectors_table):
+def test_the_order_of_rows_changes_no_bit():
     texts = texts_of(GROUPS, templates=(-1, 0, 1))
     states = random_states(texts)
     ids = np.array(texts["passage_id"].to_pylist())
@@ -223,7 +218,7 @@ def test_the_order_of_rows_changes_no_bit(shift_of, make_vectors_table):
     mixed = {}
     for name, matrix in states.items():
         order = rng.permutation(len(ids))
-        mixed[name] = make_vectors_table(ids[order].tolist(), matrix[order])
+        mixed[name] = vectors_table(ids[order].tolist(), matrix[order])
     readings = ("published", "corrected")
     plain, other = shift_of(texts, states, readings), shift_of(texts.take(rng.permutation(len(ids))), mixed, readings)
     for reading in readings:
@@ -231,7 +226,7 @@ def test_the_order_of_rows_changes_no_bit(shift_of, make_vectors_table):
         assert plain[reading].words.equals(other[reading].words)
 
 
-def test_a_plane_of_one_dimension_or_of_equal_words(shift_of):
+def test_a_plane_of_one_dimension_or_of_equal_words():
     texts = texts_of(SMALL)
     line = {"before": [[1], [-1], [1], [1], [-1]], "after": [[1], [1], [1], [1], [-1]]}
     shift = shift_of(texts, line)["published"]
@@ -242,7 +237,7 @@ def test_a_plane_of_one_dimension_or_of_equal_words(shift_of):
     assert (found["shift.plane_share"].status, found["shift.valence"].value) == ("collapsed", 0)
 
 
-def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
+def test_the_same_bits_under_any_number_of_threads():
     rng = np.random.default_rng(0)
     unit, other, valence = (
         unit_rows(rng.normal(size=(300, 512))),
@@ -259,7 +254,7 @@ def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
 
 
 @pytest.mark.parametrize("width", [12, 300])
-def test_the_plane_is_that_of_scikit_learn_and_points_to_the_liked_words(shift_of, width):
+def test_the_plane_is_that_of_scikit_learn_and_points_to_the_liked_words(width):
     texts = texts_of({name: GROUPS[name] for name in ("domain", "positive", "negative")})
     states = random_states(texts, num_random=0, width=width)
     shift = shift_of(texts, states)["published"]
@@ -277,7 +272,7 @@ def test_the_plane_is_that_of_scikit_learn_and_points_to_the_liked_words(shift_o
     assert (places[groups == "positive"].mean(axis=0) > places[groups == "negative"].mean(axis=0)).all()
 
 
-def test_a_word_without_a_vector_is_null_and_the_rest_goes_on(shift_of, make_vectors_table):
+def test_a_word_without_a_vector_is_null_and_the_rest_goes_on():
     texts = texts_of(GROUPS, templates=(-1, 0))
     states = random_states(texts)
     ids = texts["passage_id"].to_pylist()
@@ -285,7 +280,7 @@ def test_a_word_without_a_vector_is_null_and_the_rest_goes_on(shift_of, make_vec
     fewer = {name: [w for w in words if w not in ("d3", "p1", "o2")] for name, words in GROUPS.items()}
     expected = shift_of(texts_of(fewer, (-1, 0)), {n: m[kept] for n, m in states.items()}, ("published", "corrected"))
     status = [None if ok else "failed" for ok in kept]
-    after = make_vectors_table(ids, states["after"], valid=np.array(kept), status=status)
+    after = vectors_table(ids, states["after"], valid=np.array(kept), status=status)
     found = shift_of(texts, {**states, "after": after}, ("published", "corrected"))
     for reading, shift in found.items():
         assert shift.measures == expected[reading].measures
@@ -295,7 +290,7 @@ def test_a_word_without_a_vector_is_null_and_the_rest_goes_on(shift_of, make_vec
         assert [r for r in shift.words.to_pylist() if r["status"] is None] == expected[reading].words.to_pylist()
 
 
-def test_words_without_a_direction_have_reasons(shift_of):
+def test_words_without_a_direction_have_reasons():
     texts = texts_of(SMALL).slice(0, 5)
     before = [*SMALL_BEFORE]
     before[1] = (0, 0)
@@ -316,7 +311,7 @@ def test_words_without_a_direction_have_reasons(shift_of):
 
 
 @pytest.mark.parametrize("group", ["domain", "positive", "negative"])
-def test_too_few_words_are_null_with_a_reason(shift_of, group):
+def test_too_few_words_are_null_with_a_reason(group):
     groups = {**SMALL, group: SMALL[group][:1] if group == "domain" else []}
     texts = texts_of(groups)
     states = {name: random_states(texts)[name] for name in ("before", "after", "random/0")}
@@ -327,7 +322,7 @@ def test_too_few_words_are_null_with_a_reason(shift_of, group):
 
 
 @pytest.mark.parametrize(("num_random", "status"), [(4, "too_few"), (5, "ok")])
-def test_a_rank_needs_five_random_states(shift_of, num_random, status):
+def test_a_rank_needs_five_random_states(num_random, status):
     texts = texts_of(GROUPS)
     found = by_metric(shift_of(texts, random_states(texts, num_random))["published"])
     assert found["shift.variance.rank_random"].status == status
@@ -337,11 +332,11 @@ def test_a_rank_needs_five_random_states(shift_of, num_random, status):
     assert not any("random" in name for name in none)
 
 
-def test_a_random_state_that_lacks_a_word_is_left_out(shift_of, make_vectors_table):
+def test_a_random_state_that_lacks_a_word_is_left_out():
     texts = texts_of(GROUPS)
     states = random_states(texts, 6)
     valid = np.arange(len(texts)) != 2
-    broken = make_vectors_table(texts["passage_id"].to_pylist(), states["random/2"], valid=valid)
+    broken = vectors_table(texts["passage_id"].to_pylist(), states["random/2"], valid=valid)
     found = by_metric(shift_of(texts, {**states, "random/2": broken})["published"])
     del states["random/2"]
     expected = by_metric(shift_of(texts, states)["published"])
@@ -359,8 +354,8 @@ def directions_table(vector, name="C1", status=None):
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def test_passages_move_along_a_direction_in_units_of_their_gap(shift_of, make_passages):
-    texts = make_passages(30)
+def test_passages_move_along_a_direction_in_units_of_their_gap():
+    texts = passages_table(30)
     passages = Passages.from_table(texts)
     rng = np.random.default_rng(0)
     unit = rng.normal(size=8)
@@ -388,14 +383,14 @@ def test_passages_move_along_a_direction_in_units_of_their_gap(shift_of, make_pa
     assert other.measures == shift.measures and other.words.equals(shift.words)
 
 
-def test_intervals_along_a_direction_resample_whole_groups(shift_of, make_passages):
+def test_intervals_along_a_direction_resample_whole_groups():
     """Members of a pair that change alike give wider intervals than as many passages on their own."""
     rng = np.random.default_rng(1)
     before = rng.normal(size=(60, 3)) + np.array([2.0, 0, 0]) * (1 - np.arange(60) % 2)[:, None]
     states = {"before": before, "after": before + np.repeat(rng.normal(size=30), 2)[:, None]}
     widths = []
     for paired in (True, False):
-        texts = make_passages(30, paired=paired)
+        texts = passages_table(30, paired=paired)
         found = by_metric(shift_of(texts, states, ["direction"], directions_table([1, 0, 0]))["direction"])
         widths.append(found["shift.valence"].ci_high - found["shift.valence"].ci_low)
     assert widths[0] / widths[1] == pytest.approx(math.sqrt(2), rel=0.15)
@@ -410,10 +405,8 @@ def test_intervals_along_a_direction_resample_whole_groups(shift_of, make_passag
         ([0, 0, np.nan], None, "non_finite", "gap of the classes along the direction is nan"),
     ],
 )
-def test_a_direction_without_a_gap_is_a_reason_and_not_a_number(
-    shift_of, make_passages, vector, status, expected, reason
-):
-    texts = make_passages(10)
+def test_a_direction_without_a_gap_is_a_reason_and_not_a_number(vector, status, expected, reason):
+    texts = passages_table(10)
     before = np.zeros((20, 3))
     before[:, 0] = 1 - np.arange(20) % 2
     states = {"before": before, "after": before, "random/0": before}
@@ -424,10 +417,10 @@ def test_a_direction_without_a_gap_is_a_reason_and_not_a_number(
     assert {row["status"] for row in shift.words.to_pylist()} == {expected}
 
 
-def test_bad_input_is_refused_by_name(shift_of, make_vectors_table, make_passages):
+def test_bad_input_is_refused_by_name():
     texts = texts_of(SMALL)
     states = {"before": SMALL_BEFORE, "after": SMALL_AFTER}
-    short = make_vectors_table(texts["passage_id"].to_pylist()[:4], np.array(SMALL_AFTER[:4], dtype=float))
+    short = vectors_table(texts["passage_id"].to_pylist()[:4], np.array(SMALL_AFTER[:4], dtype=float))
     with pytest.raises(InputError, match=r"state after lack 1 of 5 texts: 'negative/n/-1'"):
         shift_of(texts, {**states, "after": short})
     with pytest.raises(InputError, match="state random/0 has vectors of width 3, and state before of width 2"):
@@ -443,7 +436,7 @@ def test_bad_input_is_refused_by_name(shift_of, make_vectors_table, make_passage
     liked = table_from_rows([{**row, "group": "liked"} for row in texts.to_pylist()], WORDS)
     with pytest.raises(InputError, match="group is one of domain, positive, negative, neutral"):
         shift_of(liked, states)
-    passages = make_passages(10)
+    passages = passages_table(10)
     both = dict.fromkeys(states, np.ones((20, 3)))
     with pytest.raises(InputError, match=r"no 'C1'; they are other, C2"):
         shift_of(passages, both, ["direction"], directions_table([1, 0, 0], "C2"))
@@ -451,7 +444,7 @@ def test_bad_input_is_refused_by_name(shift_of, make_vectors_table, make_passage
         shift_of(passages, both, ["direction"], directions_table([1, 0]))
 
 
-def test_resamples_beyond_the_memory_are_refused(shift_of):
+def test_resamples_beyond_the_memory_are_refused():
     texts = texts_of({**SMALL, "domain": [f"d{number}" for number in range(20_000)]})
     with pytest.raises(TooLargeError):
         shift_of(

@@ -82,9 +82,7 @@ def test_scores_do_not_depend_on_batch_order_or_company(minilm_scorer: Scorer, t
 
 
 def test_one_pass_for_many_scorers_equals_separate_passes(minilm_scorer: Scorer, texts: list[str]) -> None:
-    torch.manual_seed(5)
-    other_head = Head(load_classifier(find_base("minilm"), num_labels=2), 5).eval()
-    other = replace(minilm_scorer, head=other_head, temperature=2.0)
+    other = replace(minilm_scorer, head=fresh_head(5), temperature=2.0)
     assert other.encoder is minilm_scorer.encoder
     both = score_texts({"a": minilm_scorer, "b": other}, texts)
     assert np.array_equal(both["a"], score_texts({"a": minilm_scorer}, texts)["a"])

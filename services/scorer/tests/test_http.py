@@ -18,20 +18,6 @@ from .conftest import run, save_tiny_bert
 pytestmark = pytest.mark.lane(name="series")
 
 
-def test_score_over_http_by_concept_and_by_key(
-    client: TestClient, service: ScorerService, artifacts: Artifacts, minilm_training: Trained
-) -> None:
-    artifacts.write("scorer.train.k", minilm_training.files)
-    artifacts.store.put("scorers/contrast/minilm.json", b'{"scorer": "scorer.train.k"}')
-    texts = ["The tide was high. However, no boat sailed.", "The tide was high and everybody sailed."]
-    by_concept = client.post("/score", json={"texts": texts, "scorer": "contrast"}).json()
-    by_key = client.post("/score", json={"texts": texts, "scorer": "scorer.train.k"}).json()
-    assert by_concept == by_key
-    assert by_concept["scorer"] == "scorer.train.k" and by_concept["gate"] is None, "no run judged it"
-    assert by_concept["scores"][0] > by_concept["scores"][1]
-    assert service.health()["texts_scored"] == 4
-
-
 def test_train_over_http_answers_with_its_report_and_then_from_the_store(
     client: TestClient, service: ScorerService, tiny_bert: Path, scorer_passages: pa.Table
 ) -> None:
@@ -44,47 +30,10 @@ def test_train_over_http_answers_with_its_report_and_then_from_the_store(
     assert 0 <= first.json()["report"]["auroc"] <= 1
     again = client.post("/train", json={"params": params, "passages": passages})
     assert again.json() == first.json()
-    assert service.health()["scorers_trained"] == 1
     scored = client.post("/score", json={"texts": ["However."], "scorer": "contrast"}).json()
     assert scored["scorer"] == first.json()["scorer"]
-
-
-def test_published_scorers_are_imported_listed_and_used(
-    client: TestClient, artifacts: Artifacts, minilm_training: Trained, tmp_path: Path
-) -> None:
-    source = tmp_path / "published"
-    for seed, concept in enumerate(("contrast", "hedging")):
-        save_tiny_bert(source / concept, seed=seed)
-    artifacts.write("scorer.train.k", minilm_training.files)
-    artifacts.store.put("scorers/contrast/minilm.json", b'{"scorer": "scorer.train.k"}')
-    body = {"concept": "contrast", "source": str(source)}
-    asked = client.post("/import", json=body).json()["error"]
-    assert asked["code"] == "label_needed" and "LABEL_0 (0), LABEL_1 (1)" in asked["message"]
-    made = [
-        client.post("/import", json={**body, "concept": concept, "positive_label": "LABEL_1"}).json()
-        for concept in ("contrast", "hedging")
-    ]
-    assert [one["id"] for one in made] == [f"contrast@{source}", f"hedging@{source}"]
-    assert made[0]["report"]["auroc"] is None and made[0]["report"]["positive_label"] == "LABEL_1"
-
-    def scores(**by: object) -> dict:
-        answer = client.post("/score", json={"texts": ["However, it rained."], **by})
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    names = ["contrast@minilm", f"contrast@{source}", f"hedging@{source}"]
-    together = scores(scorers=names)["scorers"]
-    assert together == [scores(scorer=name) for name in names]
-    assert len({one["scores"][0] for one in together}) == 3
-    assert scores(scorer="contrast") == together[1]  # a request made it
-    assert scores(scorer="hedging") == together[2]
-    ambiguous = client.post("/score", json={"texts": ["a"], "scorer": str(source)}).json()["error"]
-    assert ambiguous["code"] == "unknown_name" and f"hedging@{source}" in ambiguous["message"]
-    listed = {one["id"]: one for one in client.get("/scorers").json()["scorers"]}
-    assert {name.rpartition(":")[0] for name in listed} == set(names)
-    own, imported = (next(one for name, one in listed.items() if name.startswith(each)) for each in names[:2])
-    assert own["auroc"] > 0.8 and (own["kind"], own["default"]) == ("head", False)
-    assert (imported["scorer"], imported["kind"], imported["default"]) == (made[0]["scorer"], "import", True)
+    health = service.health()
+    assert (health["scorers_trained"], health["texts_scored"]) == (1, 1)
 
 
 def test_other_weights_under_the_same_name_are_another_scorer(client: TestClient, tmp_path: Path) -> None:

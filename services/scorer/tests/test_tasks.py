@@ -9,7 +9,7 @@ import pytest
 from tests.servers.counted import Counted
 
 from poolbench.contracts.tables import PROMPTS, SCORES, TEXTS, table_from_rows
-from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError
+from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError, UnknownNameError
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
@@ -200,6 +200,15 @@ def test_a_scorer_answers_by_its_names_after_its_concept_was_removed(tmp_path: P
     assert [shelf.resolve(name, shelf.records()) for name in names] == ["scorer.train.1"] * len(names)
     with pytest.raises(UnknownConceptError, match="contrast"):
         shelf.resolve("contrst", shelf.records())
+
+
+def test_a_base_of_two_concepts_names_no_scorer(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    for number, concept in enumerate(("contrast", "hedging")):
+        name_scorer(artifacts.store, f"scorer.train.{number}", concept, "someone/scorers", requested=True)
+    shelf = ScorerShelf(artifacts)
+    with pytest.raises(UnknownNameError, match="hedging@someone/scorers"):
+        shelf.resolve("someone/scorers", shelf.records())
 
 
 def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:

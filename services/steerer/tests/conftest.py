@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -126,15 +126,11 @@ def unit_vectors() -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.fixture(scope="session")
-def engine_processes() -> Callable[[], set[int]]:
-    """Tells the ids of the engine processes that this process has started."""
+def engine_processes() -> set[int]:
+    """Return the ids of the engine processes that this process has started."""
     import psutil
 
-    def running() -> set[int]:
-        return {p.pid for p in psutil.Process().children(recursive=True) if "EngineCore" in p.name()}
-
-    return running
+    return {p.pid for p in psutil.Process().children(recursive=True) if "EngineCore" in p.name()}
 
 
 @contextmanager

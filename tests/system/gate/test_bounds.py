@@ -256,16 +256,16 @@ def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
 def schema_of(model: type[BaseModel]) -> Schema:
     """The JSON schema of a model with all references resolved."""
     schema = model.model_json_schema()
-    return _inlined(schema, schema.get("$defs", {}))
+    return inlined(schema, schema.get("$defs", {}))
 
 
-def _inlined(node: Any, definitions: Schema) -> Any:
+def inlined(node: Any, definitions: Schema) -> Any:
     if isinstance(node, Mapping):
         if "$ref" in node:
             rest = {key: value for key, value in node.items() if key != "$ref"}
-            return {**_inlined(definitions[node["$ref"].rpartition("/")[2]], definitions), **rest}
-        return {key: _inlined(value, definitions) for key, value in node.items() if key != "$defs"}
-    return [_inlined(item, definitions) for item in node] if isinstance(node, list) else node
+            return {**inlined(definitions[node["$ref"].rpartition("/")[2]], definitions), **rest}
+        return {key: inlined(value, definitions) for key, value in node.items() if key != "$defs"}
+    return [inlined(item, definitions) for item in node] if isinstance(node, list) else node
 
 
 def test_every_field_of_every_verb_and_task_has_bounds(services: dict[str, Service]) -> None:

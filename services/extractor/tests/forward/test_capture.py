@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from services.extractor.tests.conftest import encoded
+from services.extractor.tests.conftest import TEXTS, encoded
 
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.capture import capture
@@ -48,12 +48,12 @@ def inflow_by_definition(attention_HTT: np.ndarray, real: np.ndarray) -> np.ndar
     return inflow
 
 
-def test_states_and_inflow_equal_the_eager_reference(any_decoder: Decoder, texts: list[str]) -> None:
-    passages = encoded(any_decoder, texts)
-    layers = range(any_decoder.num_blocks)
-    captured = capture(any_decoder, passages, layers, signals=dict.fromkeys(layers, ATTENTION))
+def test_states_and_inflow_equal_the_eager_reference(decoder: Decoder) -> None:
+    passages = encoded(decoder, TEXTS)
+    layers = range(decoder.num_blocks)
+    captured = capture(decoder, passages, layers, signals=dict.fromkeys(layers, ATTENTION))
     for row, passage in enumerate(passages):
-        expected = reference(any_decoder, passage)
+        expected = reference(decoder, passage)
         for layer in layers:
             state = captured.states_of(layer)[row].numpy()
             np.testing.assert_allclose(state, expected["states"][layer], rtol=1e-4, atol=2e-5)
@@ -75,7 +75,7 @@ def test_without_the_correction_uniform_attention_favours_early_tokens() -> None
     assert received[:100].sum() == pytest.approx(first_quarter, abs=1e-4)
 
 
-def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: list[str]) -> None:
+def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder) -> None:
     ran: list[int] = []
     # Transformers leaves hooks of its own where an earlier test asked for attention.
     before = [set(block._forward_hooks) for block in llama.blocks]
@@ -83,7 +83,7 @@ def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: 
         block.register_forward_hook(lambda *_, index=index: ran.append(index))
         for index, block in enumerate(llama.blocks)
     ]
-    captured = capture(llama, encoded(llama, texts), [0, 1])
+    captured = capture(llama, encoded(llama, TEXTS), [0, 1])
     for handle in handles:
         handle.remove()
     assert ran == [0, 1] and sorted(captured.states) == [0, 1] and not captured.signals
@@ -108,9 +108,9 @@ def test_inflow_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch) -
     torch.testing.assert_close(attention_inflow(query, key, real), whole, rtol=1e-5, atol=1e-6)
 
 
-def test_bfloat16_stays_close_to_float32(llama: Decoder, texts: list[str]) -> None:
+def test_bfloat16_stays_close_to_float32(llama: Decoder) -> None:
     half = wrap_decoder(copy.deepcopy(llama.model).bfloat16(), llama.tokenizer)
-    passages = encoded(llama, texts)
+    passages = encoded(llama, TEXTS)
     exact, rounded = (capture(model, passages, [1]).states_of(1) for model in (llama, half))
     for a, b in zip(exact, rounded, strict=True):
         assert torch.linalg.norm(a - b.float()) <= 3e-2 * torch.linalg.norm(a)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from services.extractor.tests.conftest import encoded
+from services.extractor.tests.conftest import TEXTS, encoded, make_decoder
 from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfig, LlamaConfig
 
 from poolbench.pooling.batch import Request
@@ -67,20 +67,18 @@ def assert_close(found: Signals, expected: dict[str, np.ndarray]) -> None:
 
 
 @pytest.fixture(scope="module", params=sorted(CONFIGS))
-def model(request: pytest.FixtureRequest, build: Callable[..., Decoder]) -> Decoder:
-    return build(CONFIGS[request.param])
+def model(request: pytest.FixtureRequest) -> Decoder:
+    return make_decoder(CONFIGS[request.param])
 
 
 @pytest.fixture(scope="module")
-def expected(model: Decoder, texts: list[str]) -> list[tuple[float, list[dict[str, np.ndarray]]]]:
-    return [autograd_reference(model, passage) for passage in encoded(model, texts)]
+def expected(model: Decoder) -> list[tuple[float, list[dict[str, np.ndarray]]]]:
+    return [autograd_reference(model, passage) for passage in encoded(model, TEXTS)]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_gradients_equal_plain_autograd_alone_and_in_a_batch(
-    model: Decoder, texts: list[str], expected: list, side: str
-) -> None:
-    passages = encoded(model, texts)
+def test_gradients_equal_plain_autograd_alone_and_in_a_batch(model: Decoder, expected: list, side: str) -> None:
+    passages = encoded(model, TEXTS)
     together = with_loss(model, passages, [1, 3], padding_side=side)
     for row, passage in enumerate(passages):
         alone = with_loss(model, [passage], [1, 3], padding_side=side)
@@ -89,16 +87,16 @@ def test_gradients_equal_plain_autograd_alone_and_in_a_batch(
             assert_close(alone.signals_of(layer)[0], expected[row][1][layer])
 
 
-def test_every_architecture_gives_gradients(any_decoder: Decoder, texts: list[str]) -> None:
-    (passage,) = encoded(any_decoder, texts[2:3])
+def test_every_architecture_gives_gradients(any_decoder: Decoder) -> None:
+    (passage,) = encoded(any_decoder, TEXTS[2:3])
     _, expected = autograd_reference(any_decoder, passage)
-    captured = with_loss(any_decoder, encoded(any_decoder, texts), [0, 2], padding_side="left")
+    captured = with_loss(any_decoder, encoded(any_decoder, TEXTS), [0, 2], padding_side="left")
     for layer in (0, 2):
         assert_close(captured.signals_of(layer)[2], expected[layer])
 
 
-def test_losses_equal_the_models_own(model: Decoder, texts: list[str], expected: list) -> None:
-    passages = encoded(model, texts)
+def test_losses_equal_the_models_own(model: Decoder, expected: list) -> None:
+    passages = encoded(model, TEXTS)
     captured = capture(model, passages, [0])
     targets = gradients.Targets.of(passages, captured.starts)
     width = max(captured.lengths)
@@ -108,9 +106,7 @@ def test_losses_equal_the_models_own(model: Decoder, texts: list[str], expected:
     assert means == pytest.approx([loss for loss, _ in expected], rel=1e-5)
 
 
-def test_chunks_of_the_head_change_nothing(
-    model: Decoder, texts: list[str], expected: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_of_the_head_change_nothing(model: Decoder, expected: list, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     head_logits = gradients.head_logits
 
@@ -120,14 +116,14 @@ def test_chunks_of_the_head_change_nothing(
 
     monkeypatch.setattr(gradients, "head_logits", watched)
     monkeypatch.setattr(gradients, "HEAD_BYTES", 7 * 4 * 400)
-    passages = encoded(model, texts)
+    passages = encoded(model, TEXTS)
     captured = with_loss(model, passages, [2])
     assert max(sizes) == 7 and sum(sizes) == sum(passage.num_positions - 1 for passage in passages)
     for row, (_, layers) in enumerate(expected):
         assert_close(captured.signals_of(2)[row], layers[2])
 
 
-def test_no_graph_below_the_shallowest_asked_layer(llama: Decoder, texts: list[str]) -> None:
+def test_no_graph_below_the_shallowest_asked_layer(llama: Decoder) -> None:
     graph: dict[int, bool] = {}
     saved = [0]
 
@@ -145,7 +141,7 @@ def test_no_graph_below_the_shallowest_asked_layer(llama: Decoder, texts: list[s
 
     handles = [block.register_forward_hook(look(layer)) for layer, block in enumerate(llama.blocks)]
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        captured = capture(llama, encoded(llama, texts), [0, 2, 3], signals={2: LOSS, 3: LOSS})
+        captured = capture(llama, encoded(llama, TEXTS), [0, 2, 3], signals={2: LOSS, 3: LOSS})
     for handle in handles:
         handle.remove()
     assert graph == {0: False, 1: False, 2: False, 3: True} and saved[0] > 0
@@ -154,22 +150,22 @@ def test_no_graph_below_the_shallowest_asked_layer(llama: Decoder, texts: list[s
     assert not any(parameter.requires_grad or parameter.grad is not None for parameter in llama.model.parameters())
 
 
-def test_without_loss_no_head_and_no_deeper_block_runs(llama: Decoder, texts: list[str]) -> None:
+def test_without_loss_no_head_and_no_deeper_block_runs(llama: Decoder) -> None:
     ran: list[str] = []
     watched = {"head": llama.model.get_output_embeddings(), "block 2": llama.blocks[2], "block 1": llama.blocks[1]}
     handles = [module.register_forward_hook(lambda *_, name=name: ran.append(name)) for name, module in watched.items()]
-    capture(llama, encoded(llama, texts), [1], signals={1: {"inflow", "norms"}})
+    capture(llama, encoded(llama, TEXTS), [1], signals={1: {"inflow", "norms"}})
     assert ran == ["block 1"]
-    with_loss(llama, encoded(llama, texts), [1])
+    with_loss(llama, encoded(llama, TEXTS), [1])
     for handle in handles:
         handle.remove()
     assert ran == ["block 1", "block 1", "block 2", "head"]
     assert "forward" not in vars(llama.model.get_decoder())
 
 
-def test_a_token_weighs_by_what_it_does_to_the_next(build: Callable[..., Decoder]) -> None:
+def test_a_token_weighs_by_what_it_does_to_the_next() -> None:
     """Behind the last block of a model without mixing, dL/dh is (p - onehot) W / n through the final norm."""
-    decoder = build(CONFIGS["neox"])
+    decoder = make_decoder(CONFIGS["neox"])
     with torch.no_grad():
         norm = decoder.backbone.final_layer_norm
         norm.weight.fill_(1), norm.bias.zero_()
@@ -189,8 +185,8 @@ def test_a_token_weighs_by_what_it_does_to_the_next(build: Callable[..., Decoder
     np.testing.assert_allclose(captured.signals_of(3)[0]["gradient"], wanted, rtol=1e-5)
 
 
-def test_a_bos_predicts_the_first_token_and_special_tokens_are_not_predicted(llama: Decoder, texts: list[str]) -> None:
-    passages = encoded(llama, texts[:2])
+def test_a_bos_predicts_the_first_token_and_special_tokens_are_not_predicted(llama: Decoder) -> None:
+    passages = encoded(llama, TEXTS[:2])
     targets = gradients.Targets.of(passages, [0, 5])
     assert targets.count.tolist() == [passage.num_positions - 1 for passage in passages]
     assert targets.position[0] == 0 and targets.position[targets.count[0]] == 5
@@ -201,20 +197,20 @@ def test_a_bos_predicts_the_first_token_and_special_tokens_are_not_predicted(lla
     assert [gradients.Targets.of([item], [0]).position.tolist() for item in (framed, bare)] == [[0, 1], [0, 1, 2]]
 
 
-def test_batches_whose_loss_goes_back_are_smaller(llama: Decoder, texts: list[str]) -> None:
+def test_batches_whose_loss_goes_back_are_smaller(llama: Decoder) -> None:
     sizes: dict[str, list[int]] = {}
     for name in ("A1_mean", "S2_gradient"):
         seen = sizes[name] = []
         handle = llama.blocks[0].register_forward_hook(lambda _m, _a, output, seen=seen: seen.append(len(output)))
         limits = BatchLimits(max_loss_tokens=1)
-        passages = PassageTexts([str(i) for i in range(5)], texts)
+        passages = PassageTexts([str(i) for i in range(5)], TEXTS)
         extract(llama, passages, {1: [Request.of(name)]}, reading=Reading(limits=limits))
         handle.remove()
     assert sizes == {"A1_mean": [5], "S2_gradient": [1] * 5}
 
 
-def test_half_precision_stays_close_and_does_not_underflow(llama: Decoder, texts: list[str]) -> None:
-    long = [" ".join(texts)[:300]]
+def test_half_precision_stays_close_and_does_not_underflow(llama: Decoder) -> None:
+    long = [" ".join(TEXTS)[:300]]
     (passage,) = encoded(llama, long)
     exact = with_loss(llama, [passage], [1]).signals_of(1)[0]["gradient"]
     for dtype in (torch.bfloat16, torch.float16):

@@ -65,12 +65,13 @@ def _vectors(decoder: Decoder, layer: int, passages: PassageTexts = TEXTS, strat
     return np.array(table["vector"].to_pylist())
 
 
-def test_an_adapter_and_its_merged_checkpoint_give_the_same_states(adapter: Path, checkpoint: Path) -> None:
+def test_an_adapter_and_its_merged_checkpoint_give_the_same_states(
+    demo: Decoder, adapter: Path, checkpoint: Path
+) -> None:
     by_adapter, whole = (load_decoder(DEMO, change=_change(folder)) for folder in (adapter, checkpoint))
-    before = load_decoder(DEMO)
-    for layer in range(before.num_blocks + 1):
+    for layer in range(demo.num_blocks + 1):
         assert np.allclose(_vectors(by_adapter, layer), _vectors(whole, layer), atol=1e-5)
-    assert not np.allclose(_vectors(by_adapter, 5), _vectors(before, 5), atol=1e-2)
+    assert not np.allclose(_vectors(by_adapter, 5), _vectors(demo, 5), atol=1e-2)
 
 
 def test_a_random_change_keeps_the_norm_and_the_singular_values_of_every_matrix(adapter: Path) -> None:
@@ -127,43 +128,42 @@ def test_shuffling_a_vector_permutes_it_up_to_signs() -> None:
     assert sorted(found.abs().tolist()) == vector.tolist() and found.tolist() != vector.tolist()
 
 
-def test_the_named_layers_are_those_of_transformers() -> None:
-    decoder, model = load_decoder(DEMO), _base()
-    tokenizer = AutoTokenizer.from_pretrained(asset_path("demo_lm"))
+def test_the_named_layers_are_those_of_transformers(demo: Decoder) -> None:
+    model, tokenizer = _base(), AutoTokenizer.from_pretrained(asset_path("demo_lm"))
     for index, text in enumerate(TEXTS.texts):
         ids = tokenizer(text, return_tensors="pt")
         real = ~torch.isin(ids["input_ids"][0], torch.tensor(tokenizer.all_special_ids))
         with torch.no_grad():
             states = model(**ids, output_hidden_states=True).hidden_states
-        for layer, expected in ((-1, states[0]), (decoder.num_blocks, states[-1]), (2, states[3])):
-            assert np.allclose(_vectors(decoder, layer)[index], expected[0][real].mean(0).numpy(), atol=1e-5)
+        for layer, expected in ((-1, states[0]), (demo.num_blocks, states[-1]), (2, states[3])):
+            assert np.allclose(_vectors(demo, layer)[index], expected[0][real].mean(0).numpy(), atol=1e-5)
 
 
-def test_layers_beside_the_blocks_have_no_attention_and_no_gradients() -> None:
-    decoder = load_decoder(DEMO)
+def test_layers_beside_the_blocks_have_no_attention_and_no_gradients(demo: Decoder) -> None:
     for strategy in ("S1_attention", "S2_gradient"):
-        wanted = {layer: [Request.of(strategy), Request.of("A1_mean")] for layer in (-1, 3, decoder.num_blocks)}
-        tables = extract(decoder, TEXTS, wanted)
+        wanted = {layer: [Request.of(strategy), Request.of("A1_mean")] for layer in (-1, 3, demo.num_blocks)}
+        tables = extract(demo, TEXTS, wanted)
         statuses = {layer: set(tables[f"{strategy}/{layer}"]["status"].to_pylist()) for layer in wanted}
-        assert statuses == {-1: {Status.NOT_IMPLEMENTED}, 3: {Status.OK}, decoder.num_blocks: {Status.NOT_IMPLEMENTED}}
+        assert statuses == {-1: {Status.NOT_IMPLEMENTED}, 3: {Status.OK}, demo.num_blocks: {Status.NOT_IMPLEMENTED}}
         assert all(set(tables[f"A1_mean/{layer}"]["status"].to_pylist()) == {Status.OK} for layer in wanted)
 
 
-def test_only_the_tokens_of_a_span_are_pooled() -> None:
+def test_only_the_tokens_of_a_span_are_pooled(demo: Decoder) -> None:
     text = "She bought a wooden chair."
     start = text.index("chair")
-    decoder = load_decoder(DEMO)
     spans = PassageTexts(["x"], [text], spans=[(start, start + 5)])
-    ids = decoder.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    ids = demo.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
     own = [i for i, (s, e) in enumerate(ids.pop("offset_mapping")[0].tolist()) if s < start + 5 and e > start]
     with torch.no_grad():
-        states = decoder.model(**{k: v for k, v in ids.items() if k == "input_ids"}, output_hidden_states=True)
-    assert np.allclose(_vectors(decoder, 6, spans)[0], states.hidden_states[-1][0][own].mean(0).numpy(), atol=1e-5)
+        states = demo.model(**{k: v for k, v in ids.items() if k == "input_ids"}, output_hidden_states=True)
+    assert np.allclose(_vectors(demo, 6, spans)[0], states.hidden_states[-1][0][own].mean(0).numpy(), atol=1e-5)
 
 
-def test_spans_of_one_text_share_its_forward_pass_and_its_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_of_one_text_share_its_forward_pass_and_its_signals(
+    demo: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Attention, gradients and sinks are those of the whole text, so weights of two spans are parts of one another."""
-    text, decoder = "She bought a wooden chair and an old lamp.", load_decoder(DEMO)
+    text = "She bought a wooden chair and an old lamp."
     words = [
         (text.index(word), text.index(word) + len(word)) for word in ("chair", "lamp", "wooden chair and an old lamp")
     ]
@@ -174,15 +174,15 @@ def test_spans_of_one_text_share_its_forward_pass_and_its_signals(monkeypatch: p
         core, "capture", lambda d, batch, *a, **k: (seen.append(len(batch)), original(d, batch, *a, **k))[1]
     )
     wanted = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradient", "A2_max")]
-    tables = extract(decoder, passages, {3: wanted})
+    tables = extract(demo, passages, {3: wanted})
     assert seen == [1]
-    whole = extract(decoder, PassageTexts(["all"], [text]), {3: wanted})
+    whole = extract(demo, PassageTexts(["all"], [text]), {3: wanted})
     for request in wanted:
         name = f"{request.id}/3"
         assert set(tables[name]["status"].to_pylist()) == {Status.OK}
         assert np.allclose(tables[name]["vector"][3].as_py(), whole[name]["vector"][0].as_py(), atol=1e-6)
     alone = {
-        word: extract(decoder, PassageTexts([word], [text], spans=[span]), {3: wanted})
+        word: extract(demo, PassageTexts([word], [text], spans=[span]), {3: wanted})
         for word, span in zip(passages.ids, passages.spans, strict=True)
     }
     for row, word in enumerate(passages.ids):
@@ -191,9 +191,9 @@ def test_spans_of_one_text_share_its_forward_pass_and_its_signals(monkeypatch: p
 
 
 @pytest.mark.parametrize("span", [(9, 9), (100, 105)])
-def test_a_span_without_tokens_fails_alone(span: tuple[int, int]) -> None:
+def test_a_span_without_tokens_fails_alone(demo: Decoder, span: tuple[int, int]) -> None:
     passages = PassageTexts(["x", "y"], list(TEXTS.texts), spans=[span, (0, 3)])
-    (table,) = extract(load_decoder(DEMO), passages, {2: [Request.of("A1_mean")]}).values()
+    (table,) = extract(demo, passages, {2: [Request.of("A1_mean")]}).values()
     assert table["status"].to_pylist() == [Status.FAILED, Status.OK]
     assert "none in its span" in table["reason"][0].as_py()
 

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
-from services.extractor.tests.conftest import passages_of
+from services.extractor.tests.conftest import TEXTS, make_decoder, passages_of
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -121,18 +120,18 @@ def test_a_multimodal_model_is_its_text_decoder(llama: Decoder, tmp_path: Path) 
     assert described["revision"] == decoder.revision and decoder.revision.startswith("local-")
 
 
-def test_token_ids_that_the_model_does_not_know_fail_their_passage(build: Callable[..., Decoder]) -> None:
+def test_token_ids_that_the_model_does_not_know_fail_their_passage() -> None:
     config = LlamaConfig(
         vocab_size=280, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4
     )
-    known, unknown = encode(build(config), PassageTexts(["a", "b"], ["z!", "The committee met on Monday"]))
+    known, unknown = encode(make_decoder(config), PassageTexts(["a", "b"], ["z!", "The committee met on Monday"]))
     assert known.error is None
     assert unknown.error is not None and "ids below 280" in str(unknown.error)
 
 
 @pytest.mark.parametrize("offloaded", [("model.layers.1",), ("model.embed_tokens", "model.layers.0", "model.layers.3")])
 def test_a_model_spread_by_a_device_map(
-    offloaded: tuple[str, ...], llama: Decoder, saved_llama: Path, texts: list[str], tmp_path: Path
+    offloaded: tuple[str, ...], llama: Decoder, saved_llama: Path, tmp_path: Path
 ) -> None:
     """Weights of some blocks lie on disk and come by when accelerate needs them, as with several devices."""
     pytest.importorskip("accelerate")
@@ -145,7 +144,7 @@ def test_a_model_spread_by_a_device_map(
     spread = wrap_decoder(model, llama.tokenizer)
     assert "meta" in {parameter.device.type for parameter in model.parameters()}
     assert spread.device.type == "cpu" and spread.observed
-    passages = passages_of(texts)
+    passages = passages_of(TEXTS)
     wanted = dict.fromkeys((1, 3), WANTED)
     expected, found = (extract(decoder, passages, wanted) for decoder in (llama, spread))
     for role, table in expected.items():
@@ -166,28 +165,26 @@ def pooled(decoder: Decoder, texts: list[str], *strategies: str) -> dict[str, An
     return extract(decoder, passages, {1: [Request.of(name) for name in strategies]})
 
 
-def test_weights_under_the_names_of_a_wrapper_are_read(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
+def test_weights_under_the_names_of_a_wrapper_are_read(saved_llama: Path, tmp_path: Path) -> None:
     weights = load_file(saved_llama / "model.safetensors")
     expected = vector_matrix(
-        pooled(load_decoder(resolve_model(str(saved_llama))), texts, "A1_mean")["A1_mean/1"]["vector"]
+        pooled(load_decoder(resolve_model(str(saved_llama))), TEXTS, "A1_mean")["A1_mean/1"]["vector"]
     )
     for prefix in ("module.", "_orig_mod.", "base_model.model.", "module._orig_mod."):
         wrapped = variant(saved_llama, tmp_path / prefix, {prefix + name: each for name, each in weights.items()})
-        found = pooled(load_decoder(wrapped), texts, "A1_mean")["A1_mean/1"]
+        found = pooled(load_decoder(wrapped), TEXTS, "A1_mean")["A1_mean/1"]
         np.testing.assert_array_equal(vector_matrix(found["vector"]), expected)
 
 
-def test_a_checkpoint_without_its_head_has_states_and_no_loss(
-    saved_llama: Path, texts: list[str], tmp_path: Path
-) -> None:
+def test_a_checkpoint_without_its_head_has_states_and_no_loss(saved_llama: Path, tmp_path: Path) -> None:
     weights = load_file(saved_llama / "model.safetensors")
     body = {name: each for name, each in weights.items() if name != "lm_head.weight"}
     assert len(body) < len(weights)
-    whole = pooled(load_decoder(resolve_model(str(saved_llama))), texts, "A1_mean", "S2_gradient")
+    whole = pooled(load_decoder(resolve_model(str(saved_llama))), TEXTS, "A1_mean", "S2_gradient")
     bare = {name.removeprefix("model."): each for name, each in body.items()}  # as AutoModel saves it
     for place, given in (("body", body), ("bare", bare)):
         decoder = load_decoder(variant(saved_llama, tmp_path / place, given))
-        found = pooled(decoder, texts, "A1_mean", "S2_gradient")
+        found = pooled(decoder, TEXTS, "A1_mean", "S2_gradient")
         assert found["A1_mean/1"].equals(whole["A1_mean/1"])
         assert set(whole["S2_gradient/1"]["status"].to_pylist()) >= {"ok"}
         assert "ok" not in found["S2_gradient/1"]["status"].to_pylist()
@@ -230,23 +227,23 @@ def test_weights_of_blocks_that_would_be_left_out_are_refused(saved_llama: Path,
     assert load_decoder(variant(saved_llama, tmp_path / "old", weights | harmless)).has_head
 
 
-def test_new_weights_in_the_same_folder_are_another_model(saved_llama: Path, texts: list[str], tmp_path: Path) -> None:
+def test_new_weights_in_the_same_folder_are_another_model(saved_llama: Path, tmp_path: Path) -> None:
     """Names and sizes are the same. A loaded model keeps its weights, though its file is written in place."""
     weights = load_file(saved_llama / "model.safetensors")
     ref = variant(saved_llama, tmp_path / "m", weights)
     file, cache = tmp_path / "m" / "model.safetensors", DecoderCache(ExtractorSettings(device="cpu"))
     with cache.using(ref) as decoder:
-        before = pooled(decoder, texts, "A1_mean")["A1_mean/1"]
+        before = pooled(decoder, TEXTS, "A1_mean")["A1_mean/1"]
         new = save({name: each * 2 for name, each in weights.items()}, metadata={"format": "pt"})
         with file.open("r+b") as content:
             content.write(new)
-        assert pooled(decoder, texts, "A1_mean")["A1_mean/1"].equals(before)
+        assert pooled(decoder, TEXTS, "A1_mean")["A1_mean/1"].equals(before)
     with pytest.raises(ModelError, match="plan the run again"), cache.using(ref):
         pass
     again = resolve_model(ref.source)
     assert again.revision != ref.revision
     with cache.using(again) as decoder:
-        assert not pooled(decoder, texts, "A1_mean")["A1_mean/1"].equals(before)
+        assert not pooled(decoder, TEXTS, "A1_mean")["A1_mean/1"].equals(before)
 
 
 def test_device_auto_spreads_over_what_there_is(saved_llama: Path) -> None:

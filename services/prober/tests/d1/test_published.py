@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from services.prober.tests.conftest import bits_under_threads, passages_table, planted_vectors
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import normalize
@@ -35,9 +36,9 @@ def published(passages, vectors, params=PUBLISHED):
 
 
 @pytest.mark.parametrize(("shift", "width"), [(0.0, 24), (1.0, 24), (1.5, 300)])
-def test_an_independent_implementation_gives_the_identical_figures(make_passages, plant, shift, width):
-    passages = Passages.from_table(make_passages(paired=False))
-    vectors = plant(passages, shift, width=width)
+def test_an_independent_implementation_gives_the_identical_figures(shift, width):
+    passages = Passages.from_table(passages_table(paired=False))
+    vectors = planted_vectors(passages, shift, width=width)
     value, low, high, scores = reference(vectors, passages.labels, 200)
     result = published(passages, vectors)
     (measure,) = result.measures
@@ -47,19 +48,19 @@ def test_an_independent_implementation_gives_the_identical_figures(make_passages
     assert (measure.metric, measure.seed, measure.n) == ("d1.auroc", 42, 120)
 
 
-def test_seeds_and_norms_do_not_matter(train, plant):
-    first = published(train, plant(train, 1.0))
-    other = published(train, plant(train, 1.0), PUBLISHED.model_copy(update={"seed": 9, "folds": 3}))
+def test_seeds_and_norms_do_not_matter(train):
+    first = published(train, planted_vectors(train, 1.0))
+    other = published(train, planted_vectors(train, 1.0), PUBLISHED.model_copy(update={"seed": 9, "folds": 3}))
     assert measures_table(first.measures).equals(measures_table(other.measures))
     assert directions_table(first.directions, 24).equals(directions_table(other.directions, 24))
-    vectors = plant(train, 1.0)
+    vectors = planted_vectors(train, 1.0)
     scaled = vectors * np.exp(np.random.default_rng(0).normal(size=(120, 1)))
     assert published(train, scaled).measures[0].value == pytest.approx(published(train, vectors).measures[0].value)
 
 
-def test_pair_leakage_drags_matched_concepts_below_chance_and_the_corrected_protocol_does_not(make_passages):
+def test_pair_leakage_drags_matched_concepts_below_chance_and_the_corrected_protocol_does_not():
     """No signal at all: published .40-.43 for the matched concepts of the reference; grouped folds give .5."""
-    passages = Passages.from_table(make_passages(70))
+    passages = Passages.from_table(passages_table(70))
     corrected = ProbeParams(num_bootstrap=0, num_permutations=1, num_control_words=1, sensitivity_c=())
     theirs, ours = [], []
     for seed in range(6):
@@ -72,14 +73,14 @@ def test_pair_leakage_drags_matched_concepts_below_chance_and_the_corrected_prot
     assert abs(np.mean(ours) - 0.5) < 0.04
 
 
-def test_what_cannot_be_probed_is_null_and_constant_vectors_are_chance(train, plant, make_passages):
-    vectors = plant(train, 1.0)
+def test_what_cannot_be_probed_is_null_and_constant_vectors_are_chance(train):
+    vectors = planted_vectors(train, 1.0)
     vectors[:20] = np.nan
     assert published(train, vectors).measures[0].status == "non_finite"
     one = train.take(np.flatnonzero(train.labels == 1))
-    assert published(one, plant(one, 1.0)).measures[0].status == "one_class"
-    few = Passages.from_table(make_passages(4))
-    assert published(few, plant(few, 1.0)).measures[0].status == "too_few"
+    assert published(one, planted_vectors(one, 1.0)).measures[0].status == "one_class"
+    few = Passages.from_table(passages_table(4))
+    assert published(few, planted_vectors(few, 1.0)).measures[0].status == "too_few"
     (measure,) = published(train, np.ones((120, 8))).measures
     assert measure.value == 0.5
     assert measure.reason.startswith("collapsed")
@@ -99,15 +100,17 @@ def test_a_score_does_not_depend_on_the_rows_beside_it(train):
         assert scores[row] == (unit[[row]] * direction).sum(axis=1)[0]
 
 
-def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
+def test_the_same_bits_under_any_number_of_threads():
     vectors, labels = np.random.default_rng(0).normal(size=(701, 4096)), np.arange(701) % 3 // 2
     folds = stratified_folds(labels)
     assert len(bits_under_threads(lambda: projections(unit_rows(vectors), labels, folds))) == 1
 
 
-def test_the_same_bits_whatever_else_is_in_the_task(train, plant):
+def test_the_same_bits_whatever_else_is_in_the_task(train):
     """Strategies in another order, more of them, or a cell alone."""
-    cells = {name: plant(train, shift, seed=seed) for seed, (name, shift) in enumerate((("a", 0.5), ("b", 1.0)))}
+    cells = {
+        name: planted_vectors(train, shift, seed=seed) for seed, (name, shift) in enumerate((("a", 0.5), ("b", 1.0)))
+    }
     design = Design.build(train, None, PUBLISHED)
     told = [
         {

@@ -7,10 +7,9 @@ import pytest
 from safetensors.numpy import save
 from scipy.optimize import check_grad
 from scipy.special import expit
-from services.prober.tests.conftest import by_metric
+from services.prober.tests.conftest import by_metric, passages_table, planted_cell
 from sklearn.linear_model import LogisticRegression
 
-from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, states_table
@@ -91,9 +90,9 @@ def test_directions_are_those_of_the_vectors_read_out_on_all_train_rows(planted,
 
 
 @pytest.mark.lane(name="simulations")
-def test_nested_selection_is_chance_on_noise_where_selection_outside_the_folds_is_not(make_passages):
+def test_nested_selection_is_chance_on_noise_where_selection_outside_the_folds_is_not():
     """The reason for nesting: heads chosen on the rows that are scored separate the classes of pure noise."""
-    passages, num_parts = Passages.from_table(make_passages(50)), 24
+    passages, num_parts = Passages.from_table(passages_table(50)), 24
     nested, permuted, outside = [], [], []
     for seed in range(16):
         parts = parts_of_split(passages, num_parts, seed=seed, width=2)
@@ -195,25 +194,9 @@ def test_a_labeling_without_both_classes_has_no_readout(train, params):
     assert isinstance(bad, CellError) and bad.status == "not_converged"
 
 
-def test_too_few_groups_to_rank_in_take_the_cell_down(make_passages, params):
-    few = Passages.from_table(make_passages(4))
-    result = probe_cell(Design.build(few, None, params), as_vectors(parts_of_split(few, 3)), None, params)
-    assert {measure.status for measure in result.measures} == {"too_few"}
-
-
 def test_nulls_are_never_made_of_parts(train):
     with pytest.raises(CellError, match="without a readout"):
         null_cell(train, as_vectors(parts_of_split(train, 3)), NullParams())
-
-
-def test_parts_are_named_in_the_schema(train, make_vectors_table):
-    parts = parts_of_split(train, 3)
-    table = make_vectors_table(train.ids, parts.reshape(len(parts), -1))
-    assert parts_of(table) == (1, None)
-    table = table.cast(vectors_schema(WIDTH, 3, "best_heads"))
-    assert parts_of(table) == (3, "best_heads")
-    found = PooledVectors.from_table(table, train.ids)
-    assert (found.width, found.num_parts, found.readout) == (WIDTH, 3, "best_heads")
 
 
 QUERY_WIDTH = 12
@@ -301,8 +284,8 @@ def test_pooling_is_the_softmax_by_hand():
 
 
 @pytest.fixture(scope="module")
-def planted_states(make_passages):
-    passages = Passages.from_table(make_passages(100))
+def planted_states():
+    passages = Passages.from_table(passages_table(100))
     return passages, states_of(passages, mark=6.0)
 
 
@@ -315,8 +298,8 @@ def test_a_token_at_a_random_place_is_found_where_the_mean_drowns_it(planted_sta
 
 
 @pytest.mark.lane(name="simulations")
-def test_noise_is_chance_out_of_fold(make_passages):
-    passages = Passages.from_table(make_passages(40))
+def test_noise_is_chance_out_of_fold():
+    passages = Passages.from_table(passages_table(40))
     values = [auroc_of(passages, tokens(passages, states_of(passages, seed=s)), seed=s).value for s in range(12)]
     assert abs(np.mean(values) - 0.5) < 0.06
 
@@ -431,8 +414,8 @@ def by_direction(result):
     return {m.direction: m for m in result.measures if m.direction}
 
 
-def test_c5_is_measured_where_the_layer_has_an_autoencoder(design, plant, params):
-    vectors, sae = PooledVectors.from_matrix(plant(design.train, 3.0)), autoencoder(24)
+def test_c5_is_measured_where_the_layer_has_an_autoencoder(design, params):
+    vectors, sae = planted_cell(design.train, 3.0), autoencoder(24)
     few = params.model_copy(update={"sae_features": 5})
     result = probe_cell(design, vectors, None, few, sae)
     row = by_direction(result)["C5"]
@@ -447,14 +430,14 @@ def test_c5_is_measured_where_the_layer_has_an_autoencoder(design, plant, params
     np.testing.assert_allclose(found.vector, expected / np.linalg.norm(expected), atol=1e-5)
 
 
-def test_c5_leaves_the_other_figures_alone_and_fails_alone(design, plant, params):
-    vectors = PooledVectors.from_matrix(plant(design.train, 1.0))
+def test_c5_leaves_the_other_figures_alone_and_fails_alone(design, params):
+    vectors = planted_cell(design.train, 1.0)
     plain = probe_cell(design, vectors, None, params)
     with_sae = probe_cell(design, vectors, None, params, autoencoder(24))
     assert "C5" not in plain.directions
     rest = [m for m in with_sae.measures if m.direction != "C5"]
     assert rest == plain.measures
-    result = probe_cell(design, PooledVectors.from_matrix(plant(design.train, 1.0)), None, params, autoencoder(8))
+    result = probe_cell(design, planted_cell(design.train, 1.0), None, params, autoencoder(8))
     rows = by_direction(result)
     assert (rows["C5"].status, rows["C1"].status) == ("failed", "ok")
     assert "reads width 8; the vectors have 24" in rows["C5"].reason

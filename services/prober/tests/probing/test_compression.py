@@ -213,7 +213,7 @@ def test_too_few_groups_have_no_code_length():
     assert error.value.status == "too_few"
 
 
-class LostProbe:
+class LostProbe(Noted):
     """Chooses a C whose probe of all labels sent has not converged: the constant predictor sends the block."""
 
     def choose(self, c_values):
@@ -222,14 +222,11 @@ class LostProbe:
     def converged(self, c):
         return False
 
-    def log_probabilities(self, block_mD, c):
-        return np.log(np.full((len(block_mD), 2), 0.5))
-
 
 def test_a_choice_that_did_not_converge_is_reported_as_the_constant_predictor():
     vectors, codes = random_labels(200, 3, 0)
     settings = {"c_values": CHOICES, "plain_c": 1.0, "seed": 0, "released": True}
-    found = send(vectors, codes, 2, np.arange(200), lambda sent: LostProbe(), **settings)
+    found = send(vectors, codes, 2, np.arange(200), LostProbe(), **settings)
     assert set(found.c_of_blocks) == {None} and found.num_replaced == len(found.c_of_blocks)
     assert found.compression == pytest.approx(1)
 
@@ -280,7 +277,10 @@ def test_an_outlier_costs_what_the_constant_predictor_leaves_it():
     np.testing.assert_allclose(np.exp(log_p[0]), [0.99 + 0.0025, 0.0025, 0.0025, 0.0025])
 
 
-@pytest.mark.parametrize(("width", "unregularised"), [(64, 0.95), (256, 0.88), (768, 0.80)])
+@pytest.mark.parametrize(
+    ("width", "unregularised"),
+    [(64, 0.95), (256, 0.88), pytest.param(768, 0.80, marks=pytest.mark.lane(name="simulations"))],
+)
 def test_random_values_are_not_compressed_at_any_width(width, unregularised):
     rng = np.random.default_rng(width)
     for seed in range(2):
@@ -307,7 +307,7 @@ def test_random_values_with_heavy_tails_are_not_compressed(draw):
 
 
 def test_the_stronger_the_signal_the_shorter_the_code():
-    found = [value_lengths(*linear(noise)).compression for noise in (0.03, 0.1, 0.5, 2.0)]
+    found = [value_lengths(*linear(noise)).compression for noise in (0.03, 0.1, 1.0)]
     assert found == sorted(found, reverse=True)
     assert found[0] > 4
     # A Gaussian of 1/10 of the spread leaves log2(10) = 3.3 of 4 bits to be saved; learning has its price.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from services.prober.tests.conftest import targets_table
+from services.prober.tests.conftest import bits_under_threads, targets_table
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
@@ -126,7 +126,7 @@ def test_it_learns_what_no_linear_probe_can_as_well_as_scikit_learn() -> None:
 
 
 def test_values_are_predicted_too() -> None:
-    xor = problem(3, num_classes=0, count=3000)
+    xor = problem(3, num_classes=0, count=1800)
     xor, test = xor._replace(values=100 * xor.values + 7), xor.rows["test"]
     predicted = fit_mlp(xor, 20).predicted
     assert np.corrcoef(predicted[test], xor.values[test])[0, 1] > 0.9
@@ -160,7 +160,7 @@ def test_a_class_that_train_lacks_is_never_predicted() -> None:
 
 
 @pytest.mark.usefixtures("few_epochs")
-def test_the_same_bits_under_any_number_of_threads(bits_under_threads) -> None:
+def test_the_same_bits_under_any_number_of_threads() -> None:
     rng = np.random.default_rng(0)
     rows = dict(zip(("train", "dev", "test"), np.split(np.arange(400), [200, 300]), strict=True))
     wide = Problem(rng.normal(size=(400, 3072)), rng.normal(size=400), rows, 0, TaskParams(), 0)
@@ -168,8 +168,8 @@ def test_the_same_bits_under_any_number_of_threads(bits_under_threads) -> None:
 
 
 def test_a_task_with_a_hidden_layer_has_the_figures_of_any_task_but_code_lengths() -> None:
-    xor = problem(6, count=3000)
-    splits = np.repeat(["train", "dev", "test"], [2000, 500, 500])
+    xor = problem(6, count=1800)
+    splits = np.repeat(["train", "dev", "test"], [1200, 300, 300])
     targets = Targets.from_table(targets_table(xor.values, split=splits))
     params = TaskParams(hidden=20, seeds=(0, 1), num_bootstrap=20)
     probes = TaskProbes.of(targets, PooledVectors.from_matrix(xor.vectors_nD), params)

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from services.prober.tests.conftest import targets_table
+from services.prober.tests.conftest import targets_table, vectors_table
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
@@ -198,14 +198,14 @@ def test_params_that_would_count_twice_or_cannot_be(params, message):
         PilotParams(**{"sizes": (10,), **params})
 
 
-def test_the_task_writes_the_answers_of_each_cell(tmp_path, make_vectors_table):
+def test_the_task_writes_the_answers_of_each_cell(tmp_path):
     targets, vectors = classes(120)
     artifacts = Artifacts(open_store(str(tmp_path)))
     passages = [f"p{row}" for row in range(120)]
     instances = targets_table([targets.classes[code] for code in targets.values])
     artifacts.write_table("instances", instances.set_column(0, "instance_id", pa.array(targets.ids)))
-    artifacts.write_table("whole", make_vectors_table(passages, vectors.astype(np.float32)))
-    artifacts.write_table("narrow", make_vectors_table(passages, vectors[:, :1].astype(np.float32)))
+    artifacts.write_table("whole", vectors_table(passages, vectors.astype(np.float32)))
+    artifacts.write_table("narrow", vectors_table(passages, vectors[:, :1].astype(np.float32)))
     params = PilotParams(task="set", sizes=(60, 120), seeds=(0, 1))
     inputs = {"instances": "instances", "vectors/A1_mean/1/0": "whole", "vectors/A1_mean/2/0": "narrow"}
     task = steps.PILOT.task(params, inputs, ["answers/A1_mean/1", "answers/A1_mean/2"])

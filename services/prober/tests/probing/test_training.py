@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from services.prober.tests.conftest import targets_table
+from services.prober.tests.conftest import bits_under_threads, targets_table
 from services.prober.tests.test_probing import found
 from sklearn.metrics import f1_score
 from transformers import get_linear_schedule_with_warmup
@@ -242,7 +242,7 @@ def test_what_a_recipe_cannot_train_is_null_with_its_reason():
     assert found(targets_of(unseen, SPLITS), given.vectors_nD, PARAMS["released"])["probe.macro_f1"].status == "ok"
 
 
-def test_the_same_bits_under_any_number_of_threads(bits_under_threads):
+def test_the_same_bits_under_any_number_of_threads():
     rng = np.random.default_rng(0)
     rows = dict(zip(("train", "dev", "test"), np.split(np.arange(400), [200, 300]), strict=True))
     wide = Problem(rng.normal(size=(400, 3072)), rng.normal(size=400), rows, 0, TaskParams(protocol="released"), 0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services.steerer.tests.conftest import WIDTH
+from services.steerer.tests.conftest import WIDTH, engine_processes
 from services.steerer.tests.engine.conftest import many_settings, transformers_greedy
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -31,8 +31,8 @@ def llama() -> LlamaForCausalLM:
 
 
 def test_all_operations_equal_transformers(
-    steerer_config: Any, model_ref: Any, tiny_model: Path, tmp_path: Path, unit_vectors, engine_processes,
-):  # fmt: skip
+    steerer_config: Any, model_ref: Any, tiny_model: Path, tmp_path: Path, unit_vectors
+):
     others, model = engine_processes(), llama()
     model.save_pretrained(tmp_path)
     for file in tiny_model.glob("*token*"):

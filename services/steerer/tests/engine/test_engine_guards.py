@@ -126,22 +126,6 @@ def test_an_op_that_never_runs_fails_every_kind_of_request(host, model_ref, prom
     host.run(model_ref, job)
 
 
-@NOT_CAPTURED
-@pytest.mark.parametrize("fault", [one_half_of_the_pair, both_halves_of_the_pair])
-def test_half_of_the_pair_alone_gives_other_texts(host, model_ref, requests, fault):
-    """Right counts cannot show this fault: it is the comparison with Transformers that does."""
-    chosen = [r for r in requests if r.steering and any(not edit.additive for edit in r.steering.edits)][:16]
-    right = texts(generate(host, model_ref, chosen))
-
-    async def job(engine: Any) -> list[Any]:
-        async with without(engine, fault, restore_op):
-            return await asyncio.gather(*(engine.generate([request]) for request in chosen), return_exceptions=True)
-
-    wrong = [made if isinstance(made, ReceiptError) else made[0].token_ids for made in host.run(model_ref, job)]
-    assert sum(a != b for a, b in zip(wrong, right, strict=True)) >= 8
-    assert texts(generate(host, model_ref, chosen)) == right
-
-
 @pytest.mark.parametrize("guarded", [True, False])
 def test_preempted_requests_of_every_kind(host, model_ref, prompts, vector_ids, guarded):
     """The cache holds about 1,000 tokens; 16 requests that grow to 130 each don't fit at once."""

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from services.steerer.tests.conftest import engine_processes
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.config import resolve_model
@@ -106,7 +107,7 @@ def hold_texts(mortal: EngineHost, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
-    mortal, client, kill, hold_texts, unit_vectors, prompts, engine_processes
+    mortal, client, kill, hold_texts, unit_vectors, prompts
 ):
     """Killed in the midst of two streams, a greedy and a sampled one, and of a job of a queue task."""
     asked = [body(unit_vectors, temperature=temperature, seed=3) for temperature in (0.0, 0.9)]

@@ -198,19 +198,6 @@ def test_errors_are_those_of_the_api(complete, options, error, code):
     assert raised.value.type == "invalid_request_error"
 
 
-def test_unknown_fields_models_and_tokens_are_refused(client, address, tiny_model):
-    with pytest.raises(openai.BadRequestError, match="colour") as raised:
-        client.completions.create(model=str(tiny_model), prompt="a", extra_body={"colour": "red"})
-    assert (raised.value.code, raised.value.param) == ("unknown_field", "colour")
-    with pytest.raises(openai.NotFoundError, match="did you mean demo"):
-        client.completions.create(model="demmo", prompt="a")
-    with (
-        openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as stranger,
-        pytest.raises(openai.AuthenticationError),
-    ):
-        stranger.models.list()
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status", "allow"),
     [

@@ -124,16 +124,6 @@ def test_a_stream_begins_with_the_prompt(http, tiny_model):
     assert values[1:] == pytest.approx(whole["logprobs"]["token_logprobs"][1:], abs=1e-5)
 
 
-def test_a_prompt_that_fills_the_window_is_scored(http, tiny_model, reference, pairs):
-    """The harness cuts prompts to the window less the one token that it lets be generated: 256 here."""
-    ids = (joined(context + continuation for context, continuation in pairs) * 5)[:255]
-    body = {"model": str(tiny_model), "prompt": [ids], "max_tokens": 1, "logprobs": 1, "echo": True, "temperature": 0}
-    ((value, _),) = loglikelihoods(http.post("/v1/completions", json=body).json(), [100])
-    assert value == pytest.approx(expected(reference, ids[:100], ids[100:])[0], abs=1e-3)
-    refused = http.post("/v1/completions", json=body | {"prompt": [[*ids, 5]]})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "prompt_too_long")
-
-
 def test_the_tokenizer_is_served_as_the_harness_asks_for_it(http, tiny_model, model_ref):
     tokens, model = tokens_of(model_ref), {"model": str(tiny_model)}
     info = http.get("/tokenizer_info", params=model).json()
