@@ -72,7 +72,8 @@ def _weighted_rows(values_Td: Tensor, rows_dD: Tensor) -> Tensor:
 def random_twin(own: Encoder, width: int, seed: int, device: torch.device) -> Encoder:
     """Return as many random unit directions; each token keeps as many of them as `own` has features there.
 
-    So it has the width and the L0 of `own`, token by token, and nothing that was learned.
+    So it has the width and the L0 of `own`, token by token, and nothing that was learned. About half of the directions
+    are positive on a token. An autoencoder with more active features than these has a higher L0 than its twin.
     """
     drawn_Dd = torch.randn(width, own.num_features, generator=torch.Generator().manual_seed(seed))
     directions_Dd = (drawn_Dd / drawn_Dd.norm(dim=0)).to(device)
