@@ -500,12 +500,16 @@ def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> No
         text=True,
     )
     assert process.stderr is not None
-    assert any(sent_by(line) for line in iter(process.stderr.readline, "")), "it ended before it did anything"
+    finished = next((line for line in iter(process.stderr.readline, "") if sent_by(line)), None)
+    assert finished is not None, "it ended before it did anything"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
     done, _ = running.run("--seed", seed)
     assert sent(done)
+    task = json.loads(finished)["task"]
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert [event["reused"] for event in events if event.get("task") == task] == [True]
 
 
 # With the budget of the demo. Whether its scorer passes the gate is not what this tests.
