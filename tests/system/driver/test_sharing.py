@@ -211,6 +211,21 @@ def other_weights(folder: Run, root: Path) -> None:
     in_results(lambda rows: [row.update(model_revision="local-other") for row in rows] and rows)(folder, root)
 
 
+def rows_of_other_weights(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        row["model_revision"] = "local-other"
+
+
+def record_of(model: str) -> Edit:
+    """The record of the model names another one."""
+
+    def edit(folder: Run, root: Path) -> None:
+        file = folder.file("model.json")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "id": model}))
+
+    return edit
+
+
 def other_settings(folder: Run, root: Path) -> None:
     file = folder.file("config.resolved.yaml")
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "seed": 7}))
@@ -281,6 +296,10 @@ FORGERIES: dict[str, tuple[str, Edit]] = {
     "signature of a stranger": ("signature", lambda folder, root: None),
     "swapped model": ("configuration", in_results(other_model)),
     "swapped weights": ("model", other_weights),
+    "rows of other weights": ("model", in_results(rows_of_other_weights)),
+    "record of a model before it by name": ("model", record_of("another")),
+    "record of a model after it by name": ("model", record_of("yet-another")),
+    "no record of the model": ("model", lambda folder, root: folder.file("model.json").unlink()),
     "other settings": ("configuration", other_settings),
 }
 UNSIGNED_AGAIN = (
@@ -309,6 +328,20 @@ def test_a_forgery_is_caught_at_its_stage(name: str, made: Made, planned: None, 
     assert stages[-1].stage == stage, stages
     assert not Verification("", "", "", stages).holds
     assert stage != "rerun" or Verification("", "", "", stages[:-1]).holds  # nothing else can tell
+
+
+def test_a_table_that_the_manifest_of_the_run_does_not_list_fails(made: Made, tmp_path: Path) -> None:
+    def other_bytes(folder: Run, root: Path) -> None:
+        table = folder.read_table("pairwise")
+        write_table(folder, "pairwise", table.replace_schema_metadata({"with": "other bytes"}))
+        for name in NOT_SUMMED:
+            (root / name).unlink()
+        write_checksums(root, {name: sha256_of(root / name) for name in files_below(root)})
+
+    verdict = verify(forged(made, tmp_path, other_bytes, consistent=False))
+    (digests,) = [check for check in verdict.stages if check.stage == "digests"]
+    assert digests.state == State.FAILED
+    assert digests.note == "pairwise.parquet is not as the manifest of the run says"
 
 
 def test_the_verifier_draws_the_cells_and_the_same_number_draws_the_same(made: Made, planned: None) -> None:
