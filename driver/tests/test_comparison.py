@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,14 @@ def test_it_begins_with_what_changed_most_surely_and_ends_within_a_screen(runs: 
     assert re.match(r"values.*: 6 of \d+ \(--all: the rest\)", short[1])
     assert all("P1_last_token" in line for line in short[7:11])  # no verdict, and the largest differences
     assert ["better" in line for line in short[5:11]] == [True] * 2 + [False] * 4
+
+
+def test_a_copy_of_a_run_does_not_count_twice_on_a_board(runs: Path) -> None:
+    where = ("--output", str(runs))
+    shutil.copytree(runs / "one", runs / "again")
+    for command in ("ranks", "leaderboard"):
+        alone = invoked("one", *where, "--json", command=command).stdout
+        assert invoked("one", "again", str(runs / "again"), *where, "--json", command=command).stdout == alone
 
 
 def test_the_command_refuses(runs: Path) -> None:
