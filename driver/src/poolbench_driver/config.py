@@ -87,7 +87,7 @@ class RunConfig(StrictModel):
 
     @property
     def data_name(self) -> str:
-        """Return what is measured in one word, for the name of the run."""
+        """Return one word for the measured data. It is a part of the run's name."""
         return self.suite
 
     def config_hash(self) -> str:

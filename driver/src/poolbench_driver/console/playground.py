@@ -207,7 +207,7 @@ async def _lines(first: dict[str, Any] | None, events: Iterator[dict[str, Any]])
 
 
 def piece_of(choice: dict[str, Any]) -> dict[str, Any]:
-    """Return the text that one chunk adds, in the same form for completions and chats."""
+    """Return the text, tokens, reading and receipt that one chunk adds, in the same form for completions and chats."""
     logprobs = choice.get("logprobs") or {}
     is_chat = "delta" in choice
     tokens = [token["token"] for token in logprobs.get("content") or ()] if is_chat else logprobs.get("tokens", [])

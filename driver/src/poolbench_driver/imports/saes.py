@@ -52,7 +52,7 @@ def places_of(saes: Sequence[str], option: str = "--saes") -> dict[str, Path]:
 
 
 def known_places() -> dict[str, Path]:
-    """Return the folders of the autoencoders that ship and of those in `saes`, which come first, by name."""
+    """Return the folders of the autoencoders that ship and of those in `saes`, by name. `saes` has precedence."""
     roots = [root for root in (shipped(), SAES_FOLDER) if root is not None and root.is_dir()]
     places = {path.relative_to(root).as_posix(): path for root in roots for path in _folders_below(root)}
     return dict(sorted(places.items()))

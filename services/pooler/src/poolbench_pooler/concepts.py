@@ -65,7 +65,7 @@ class RemarkOnTexts(BaseModel):
 
 
 class CheckedConcept(BaseModel):
-    """What the texts of a concept allow to measure."""
+    """The result of checking the texts of a concept."""
 
     id: str
     revision: str = Field(description="hash of the passages")

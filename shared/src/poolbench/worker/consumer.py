@@ -143,6 +143,6 @@ class QueueConsumer(TaskProcessorAdapter):
 
 
 def _sender() -> Sender:
-    """Return the sender that the current message names."""
+    """Return the facts that the current message states about its sender."""
     request = current_task.request
     return Sender(request.get(STEP), request.get(STORE))

@@ -190,7 +190,7 @@ class TaskIO:
             raise CancelledTaskError(f"{self.task.kind} {self.task.task_id} was cancelled by its sender")
 
     def _measured(self) -> dict[str, Any]:
-        """Return what the manifest says; how much work the task is, for estimates of later runs."""
+        """Return the facts for the manifest, such as the amount of work, from which later runs are estimated."""
         measured = {**self._producer, **self._meter.lap()}
         work = work_of(self.task, self._read)
         if work is not None and self._num_outputs:
