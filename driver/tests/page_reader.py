@@ -3,12 +3,15 @@
 import json
 from urllib.parse import unquote
 
-from poolbench_driver.contract.page import Block, Details, Group, Page, Part, Table
+from poolbench_driver.contract.page import Answer, Block, Details, Group, Page, Part, Table
 from poolbench_driver.evidence import entrant_of, evidence_of, paths_in
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of, markdown_of
 from poolbench_driver.records import Run
 from poolbench_driver.report import page_of
+
+#: A page of the frame's, of which a suite keeps nothing that a test reads.
+BLANK = Page("a suite", "a model", Answer([]), Table([], []))
 
 
 def part_of(page: Page, anchor: str) -> Part:

@@ -23,6 +23,10 @@ class MadeRun(NamedTuple):
     tables: Mapping[str, pa.Table]
     model: ModelInfo | None = None
 
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
+        """Return the rows of a table that have these values, as those of a run's folder."""
+        return Run.rows(self, name, **values)  # type: ignore[arg-type]
+
 
 def written(
     folder: Run, tables: Mapping[str, pa.Table], failures: Sequence[Failure] = (), state: RunState | None = None

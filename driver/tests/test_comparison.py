@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench_driver import load, ranks
-from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
+from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, join_rows
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.records import Run, create_run, write_table
@@ -299,9 +300,19 @@ def test_ranks_over_two_models(runs: Path) -> None:
     assert text.startswith("## Ranks on d1.auroc: 8 concepts") and "## Ranks by model" in text
 
 
+def test_a_cell_that_two_runs_measured_alike_counts_once() -> None:
+    """Such as the baseline of two runs of CE-Bench, whose autoencoders differ."""
+    first, second = ([row | {"is_apart": False} for row in run_of(lift=lift)] for lift in (0.0, 0.1))
+    for row in second:
+        row["strategy"] = {"P1_last_token": "A2_max", "W1_first_k": "A3_min"}.get(row["strategy"], row["strategy"])
+    rows = join_rows([first, second])
+    counts = Counter(row["strategy"] for row in rows if row["metric"] == "d1.auroc")
+    assert counts == dict.fromkeys(("A1_mean", "P1_last_token", "W1_first_k", "A2_max", "A3_min"), 16)
+
+
 def test_ranks_refuse_what_is_not_one_benchmark(runs: Path) -> None:
     where = ("--output", str(runs))
-    with pytest.raises(InputError, match="two rows of one cell"):
+    with pytest.raises(InputError, match=r"two runs have different values of one cell: .*strategy P1_last_token"):
         invoked("one", "two", *where, command="ranks")
     with pytest.raises(UnknownNameError, match="ranked metric"):
         invoked("one", *where, "--metric", "d2.scp", command="ranks")

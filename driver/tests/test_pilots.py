@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.conftest import invoked
+from driver.tests.run_folders import MadeRun
 
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError
 from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import RunState
+from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
@@ -298,7 +300,8 @@ def test_concepts_are_compared_by_the_probe_scores_of_their_passages() -> None:
         {"concept": "hedging", "strategy": "A1_mean", "layer": 2, "passage_id": name, "label": label, "score": score}
         for name, label, score in (("p", 1, 0.3), ("q", 0, -2.0), ("r", 0, 0.1))
     ]
-    answers = SUITES.get("poolbench").load().answers({"passage_scores": pa.Table.from_pylist(rows)})
+    run = MadeRun("made", RunConfig(), {"passage_scores": pa.Table.from_pylist(rows)})
+    answers = SUITES.get("poolbench").load().answers(run)
     assert answers == {"hedging": {"A1_mean layer 2": {"p": True, "q": True, "r": False}}}
 
 

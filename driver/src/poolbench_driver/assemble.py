@@ -17,13 +17,13 @@ from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.loop import FoundDamageError
 from poolbench_driver.pages.boards.ranking import RankBoard, board_of
-from poolbench_driver.records import now
+from poolbench_driver.records import NOTES, now
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
 
 
 def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
-    """Return all tables of a run by name: `results`, `boards`, `pairwise`, `details`, and those of its suite.
+    """Return all tables of a run by name: `results`, `boards`, `pairwise`, `details`, `notes`, those of its suite.
 
     Raises:
         FoundDamageError: Some artifacts are damaged; it names all that were found.
@@ -44,6 +44,7 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
         "boards": pa.Table.from_pylist(boards, BOARDS),
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
+        NOTES: pa.table({"note": pa.array(plan.facts.notes, pa.string())}),
     }
     for name, content in suite_rows.others.items():
         tables[name] = content if isinstance(content, pa.Table) else pa.Table.from_pylist(content)

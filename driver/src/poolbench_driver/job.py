@@ -35,7 +35,7 @@ from poolbench_driver.records import (
 )
 from poolbench_driver.report import page_of, write_page
 from poolbench_driver.stages.failure import Failure
-from poolbench_driver.stages.stage import Plan, committed_keys
+from poolbench_driver.stages.stage import Plan, committed_keys, first_notes
 from poolbench_driver.trackers import Feed, TrackerKind
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _Attempt:
         first_figures = FirstFigures(session.artifacts, SUITES.get(plan.config.suite).board.ranked)
         writer.follow(first_figures)
         recording = Recording(display, writer, len(plan.tasks), first_figures.add)
-        for note in plan.facts.notes:
+        for note in first_notes(plan.facts.notes):
             recording.note(note)
         self.loop = RunLoop(
             plan,
@@ -162,11 +162,11 @@ class _Attempt:
         info = SUITES.get(config.suite)
         suite = info.load()
         empty = why_empty(tables["results"], info.board.ranked)
-        conclusion = suite.conclude(tables, config) if isinstance(suite, Concludes) else Conclusion()
-        for name, content in conclusion.files.items():
-            run.file(name).write_text(json.dumps(content, indent=1), "utf-8")
         for name, table in tables.items():
             write_table(run, name, table)
+        conclusion = suite.conclude(run) if isinstance(suite, Concludes) else Conclusion()
+        for name, content in conclusion.files.items():
+            run.file(name).write_text(json.dumps(content, indent=1), "utf-8")
         write_failures(run, list(failures))
         for note in keep_texts(self.plan, self.artifacts, tables, run):
             self.note(note)

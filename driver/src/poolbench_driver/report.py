@@ -13,7 +13,7 @@ from poolbench_driver.pages.boards.power import neighbours, sentence
 from poolbench_driver.pages.html import Surroundings, html_of
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import json_of, markdown_of, page_from
-from poolbench_driver.records import Run
+from poolbench_driver.records import NOTES, Run
 
 
 def write_report(run: Run) -> Path:
@@ -34,15 +34,13 @@ def read_page(run: Run) -> Page:
 
 
 def page_of(run: Run) -> Page:
-    """Return the page of a run as its suite makes it, or a board of its entrants if the suite makes none.
+    """Return the page of a run as its suite makes it from the plain one.
 
     The frame adds whether the data would find a difference of the first two of the board, and its own parts.
     """
-    suite = run.suite
-    page = suite.load().report(run.tables, run.config)
-    if page is None:
-        rows = run.tables["results"].to_pylist()
-        page = plain_page(suite.id, f"{rows[0]['model']}, budget {rows[0]['budget']}", rows, suite.board)
+    suite, rows, notes = run.suite, run.tables["results"].to_pylist(), [row["note"] for row in run.rows(NOTES)]
+    subject = f"{rows[0]['model']}, budget {rows[0]['budget']}"
+    page = suite.load().report(run, plain_page(suite.title or suite.id, subject, rows, suite.board, notes))
     pairs = neighbours(suite, [run], items=False)
     answer = replace(page.answer, sentences=[*page.answer.sentences, *map(sentence, pairs[:1])])
     provenance = Part("made", "How it was made", [_facts_of(run)], "Provenance")

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from poolbench.contracts import Row
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_corpora.io import write_at_once
@@ -30,7 +31,7 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import markdown_of, parts_markdown
-from poolbench_driver.records import Run, create_run
+from poolbench_driver.records import NOTES, Run, create_run
 from poolbench_driver.trackers import TRACKERS
 
 #: Folder of the boards below the folder of the runs.
@@ -146,8 +147,9 @@ class SeriesBoard:
             }
             for folder, rows in zip(folders, rows_by_run, strict=True)
         ]
-        joined = suite.joined(folders) if isinstance(suite, JoinsRuns) else None
-        return cls(runs, join_rows(rows_by_run), spec, joined)
+        rows = join_rows(rows_by_run)
+        joined = suite.joined(folders, _plain_page(folders, rows)) if isinstance(suite, JoinsRuns) else None
+        return cls(runs, rows, spec, joined)
 
     @property
     def id(self) -> str:
@@ -164,9 +166,8 @@ class SeriesBoard:
         """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""
         if self.spec.entrant == BoardSpec.entrant:
             return "\n\n".join(parts_markdown(list(rank_parts(build_ranks(self.rows, metric)))))
-        measured = [row for row in self.rows if row["metric"] != "rank.mean"]
-        ranks, _, _ = rank_rows(measured, replace(self.spec, ranked=(metric,)))
-        return markdown_of(plain_page("", "", [*measured, *ranks], self.spec)) if ranks else ""
+        rows = _ranked_together(self.rows, replace(self.spec, ranked=(metric,)))
+        return markdown_of(plain_page("", "", rows, self.spec)) if any(map(_is_rank, rows)) else ""
 
     def write(self, folder: Path) -> Path:
         """Write the board as Markdown and JSON; return the path of the former."""
@@ -178,6 +179,24 @@ class SeriesBoard:
         file = folder / f"{self.id}.md"
         write_at_once(file, "\n\n".join(filter(None, parts)) + "\n")
         return file
+
+
+def _plain_page(folders: Sequence[Run], rows: list[Row]) -> Page:
+    """Return the page that the frame makes of several runs together."""
+    suite = folders[0].suite
+    models = ", ".join(dict.fromkeys(row["model"] for row in rows))
+    notes = dict.fromkeys(row["note"] for folder in folders for row in folder.rows(NOTES))
+    return plain_page(suite.title or suite.id, models, _ranked_together(rows, suite.board), suite.board, notes)
+
+
+def _ranked_together(rows: Sequence[Row], spec: BoardSpec) -> list[Row]:
+    """Return rows with the ranks over all of them in place of those of each run."""
+    measured = [row for row in rows if not _is_rank(row)]
+    return [*measured, *rank_rows(measured, spec)[0]]
+
+
+def _is_rank(row: Row) -> bool:
+    return bool(row["metric"] == "rank.mean")
 
 
 def _line(run: dict[str, Any]) -> str:

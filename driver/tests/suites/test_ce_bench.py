@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.conftest import Driver
+from driver.tests.run_folders import MadeRun
 from safetensors.numpy import save_file
 
 from poolbench.config import resolve_model
@@ -304,7 +305,6 @@ def joined_run(model: str, values: Mapping[str, float]) -> Any:
         "results": [{**identity, **score, "entrant": name, "value": values[name]} for name in kinds],
         "published": [{"entrant": ""}],
         "stories": [{"subject": ""}],
-        "notes": [{"note": ""}],
         "subjects": [
             {"entrant": name, "subject": str(n), **dict.fromkeys(columns, values[name])}
             for name in kinds
@@ -316,7 +316,8 @@ def joined_run(model: str, values: Mapping[str, float]) -> Any:
             for name, kind in kinds.items()
         ],
     }
-    return SimpleNamespace(id=model, tables={name: pa.Table.from_pylist(rows) for name, rows in tables.items()})
+    config = CeBenchConfig(suite="ce-bench", model=model)
+    return MadeRun(model, config, {name: pa.Table.from_pylist(rows) for name, rows in tables.items()})
 
 
 def test_autoencoders_of_joined_models_stand_beside_the_nulls_of_their_own_model() -> None:

@@ -470,7 +470,7 @@ def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path
     text = page_of(run).answer.text
     assert text.startswith("Take ") and "distinguish noise 1 from A1_mean final with a power of 0.8" in text
     assert "training," in text and "the 240 at hand have a power of" in text
-    answers = SUITES.get(SUITE).load().answers(run.tables)
+    answers = SUITES.get(SUITE).load().answers(run)
     assert set(answers["planted-role"]) == {"A1_mean final", "A1_mean final, noise 1"}
     assert len(answers["planted-role"]["A1_mean final"]) == 240
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from driver.tests.page_reader import cells_of, opened, part_of, rendered, tables_of
+from driver.tests.page_reader import BLANK, cells_of, opened, part_of, rendered, tables_of
 from driver.tests.run_folders import MadeRun, written
 from driver.tests.submitted import require_without_scores, submitted
 
@@ -202,7 +202,8 @@ def _page(found: Any, shared: Row) -> Page:
     shared = {"model": "demo", "concept": None, "reason": "", **shared}
     rows = {"results": found.rows} | {name: _rows_of(table) for name, table in found.others.items()}
     shared_rows = {name: [{**shared, **row} for row in table_rows] for name, table_rows in rows.items()}
-    page = report({name: pa.Table.from_pylist(table_rows) for name, table_rows in shared_rows.items()})
+    tables = {name: pa.Table.from_pylist(table_rows) for name, table_rows in shared_rows.items()}
+    page = report(MadeRun("made", HumanoidConfig(suite="humanoid"), tables), BLANK)
     rendered(page)
     return page
 
@@ -280,7 +281,6 @@ def test_the_change_is_shown_by_what_the_fine_tunes_record(tables: Callable[...,
     (table,) = tables_of(*part.blocks)
     amounts = ("1 600 bed-low-0", "4 600 bed-high-0", "4 600 bed-high-2")
     assert [[cell.text for cell in line.cells[:3]] for line in table.lines] == [line.split() for line in amounts]
-    assert any(problem.text.startswith(note) for problem in page.problems)
 
 
 @pytest.mark.parametrize("record", ["", "[]", '{"epochs": 4}', '{"epochs": "x", "sentences": 1}', "[" * 9999])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from driver.tests.run_folders import MadeRun
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError
@@ -72,7 +73,7 @@ def test_what_does_not_hold_is_named(tmp_path: Path) -> None:
     found = config(strategies=["P1_last_token"])
     row = {"metric": "d1.auroc", "layer": 0, "strategy": "P1_last_token", "status": "ok"}
     rows = [{**row, "concept": "planted_end", "value": 0.7}, {**row, "concept": "planted_edge", "value": 0.5}]
-    concluded = SUITES.get("planted").load().conclude({"results": pa.Table.from_pylist(rows)}, found)
+    concluded = SUITES.get("planted").load().conclude(MadeRun("made", found, {"results": pa.Table.from_pylist(rows)}))
     assert "P1_last_token must win on end and has 0.700" in concluded.wrong
     assert not any("on edge" in line for line in concluded.wrong)
     assert "| end | 0 | P1_last_token | win | 0.700 | WRONG |" in concluded.shown

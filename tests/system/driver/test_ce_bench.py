@@ -49,6 +49,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import tokens_of
 from poolbench_driver.records import Run, Runs, create_run, write_model
 from poolbench_driver.report import page_of, write_report
+from poolbench_driver.series import SeriesBoard
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
 from poolbench_prober.service import create
@@ -284,7 +285,7 @@ def test_entrants_are_told_apart_over_the_subjects_that_their_score_is_a_mean_of
     run: Callable[..., Run], saes: Path, stories: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run(plan_of(saes / "one", stories=stories))
-    units = SUITES.get("ce-bench").load().units(folder.tables)
+    units = SUITES.get("ce-bench").load().units(folder)
     assert units is not None and units.name == "subject"
     for name, by_subject in units.values.items():
         assert figures(folder)[name, "ce.interpretability"]["value"] == pytest.approx(fmean(by_subject.values()))
@@ -308,7 +309,7 @@ def test_one_subject_has_a_contrast_and_no_score(run: Callable[..., Run], saes: 
     html, _ = rendered(page)
     assert page.answer.text == "No autoencoder has a score." and page.answer.text in html
     problems = [problem.text for problem in page.problems]
-    assert any(text.startswith("one: no score, too_few") for text in problems)
+    assert any(text.startswith("ce.interpretability") and "one" in text and "too_few" in text for text in problems)
     assert any("only the subject" in text for text in problems)
 
 
@@ -341,15 +342,14 @@ def test_runs_on_the_same_stories_share_a_board(
     run: Callable[..., Run], saes: Path, stories: str, tmp_path: Path
 ) -> None:
     folders = [run(plan_of(saes / name, stories=stories)) for name in ("one", "two")]
-    page = SUITES.get("ce-bench").load().joined(folders)
-    assert page is not None
+    page = SeriesBoard.of(folders).joined or pytest.fail()
     rendered(page)
     assert sorted(texts[0] for texts in texts_of(page.board)) == [
         "coordinates 3", "one", "one random", "two", "two random",
     ]  # fmt: skip
     other = put_stories(tmp_path / "other.jsonl", [pair(subject, 9) for subject in SUBJECTS])
-    with pytest.raises(ConfigError, match="different stories"):
-        SUITES.get("ce-bench").load().joined((folders[0], run(plan_of(saes / "two", stories=other))))
+    with pytest.raises(ConfigError, match="not comparable: dataset "):
+        SeriesBoard.of((folders[0], run(plan_of(saes / "two", stories=other))))
 
 
 def _metadata(seed: Any, **others: Any) -> dict[str, Any]:
@@ -378,7 +378,7 @@ def test_a_family_may_lie_in_several_runs(run: Callable[..., Run], tmp_path: Pat
         run(plan_of(put_sae(tmp_path / f"own-s{seed}", seed, **_metadata(seed)), stories=file)) for seed in range(2)
     ]
     assert any(ONE_TRAINING in problem.text for problem in page_of(folders[0]).problems)
-    page = SUITES.get("ce-bench").load().joined(folders) or pytest.fail()
+    page = SeriesBoard.of(folders).joined or pytest.fail()
     assert not any(ONE_TRAINING in problem.text for problem in page.problems)
     (table,) = tables_of(*part_of(page, "seeds").blocks)
     assert texts_of(table)[0][:2] == ["own-s0", "0, 1"]

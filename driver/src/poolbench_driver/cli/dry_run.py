@@ -23,6 +23,7 @@ from poolbench_driver.contract.suite import Description
 from poolbench_driver.estimate import ClusterSize, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.text import COLUMNS, notes, rows, size
+from poolbench_driver.stages.stage import first_notes
 
 if TYPE_CHECKING:
     from poolbench_driver.job import Job
@@ -126,7 +127,7 @@ def _heading(part: _Part, assignments: Sequence[Assignment]) -> list[str]:
         *part.description.lines,
         f"{num_todo} of {len(job.plan.tasks)} tasks to do",
         *([f"texts to generate: {_said(texts)}"] if any(texts.values()) and num_todo else []),
-        *job.plan.facts.notes,
+        *first_notes(job.plan.facts.notes),
     ]
 
 

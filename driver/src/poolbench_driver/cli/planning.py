@@ -195,7 +195,7 @@ def _answers(run: FinishedRun) -> Answers:
     suite = SUITES.get(run.config.suite).load()
     if not isinstance(suite, KeepsAnswers):
         raise ConfigError(f"runs of the suite {run.config.suite} keep no answers of single items to compare")
-    return suite.answers(run.tables)
+    return suite.answers(run)
 
 
 def _entrant(answers: Answers, run: str, name: str | None, others: Collection[str] = ()) -> str:

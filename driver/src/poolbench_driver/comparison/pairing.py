@@ -79,16 +79,25 @@ def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str
 def join_rows(runs: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the rows of several runs as one, for example of several models, for a board over all of them.
 
-    Rows that their suite keeps apart are left out.
+    Rows that their suite keeps apart are left out. A cell that several runs measured alike, such as a baseline, counts
+    once.
 
     Raises:
         ConfigError: Where suite, protocol, budget or data differ: planted and real corpora are never ranked together.
-        InputError: Where two runs measured the same cell.
+        InputError: Where two runs have different values of the same cell.
     """
-    for other in runs[1:]:
-        _refuse_incomparable(runs[0], other, (*SAME, "dataset", "dataset_revision"))
-    together = [row for rows in runs for row in rows]
-    _by_identity(together, IDENTITY, "the runs together")
+    first, *others = runs
+    for other in others:
+        _refuse_incomparable(first, other, (*SAME, "dataset", "dataset_revision"))
+    together, cells = list(first), _by_identity(first, IDENTITY, "the first run")
+    for other in others:
+        measured = _by_identity(other, IDENTITY, "a run")
+        new = {key: row for key, row in measured.items() if key not in cells}
+        for key, row in measured.items():
+            if key not in new and any(row[name] != cells[key][name] for name in ("value", "status")):
+                raise InputError(f"two runs have different values of one cell: {_cell(IDENTITY, key)}")
+        cells |= new
+        together += [*new.values(), *(row for row in other if _is_rank(row))]
     return [row for row in together if not row["is_apart"]]
 
 
@@ -106,14 +115,23 @@ def _refuse_incomparable(first: Sequence[Row], second: Sequence[Row], columns: S
 def _by_identity(rows: Iterable[Row], names: Sequence[str], which: str) -> dict[tuple[Any, ...], Row]:
     row_by_identity: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        if row["metric"].startswith("rank."):
+        if _is_rank(row):
             continue
         key = tuple(row[name] for name in names)
         if key in row_by_identity:
-            cell = ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True) if value is not None)
-            raise InputError(f"{which}: two rows of one cell: {cell}")
+            raise InputError(f"{which}: two rows of one cell: {_cell(names, key)}")
         row_by_identity[key] = row
     return row_by_identity
+
+
+def _is_rank(row: Row) -> bool:
+    """Return whether a row is about the entrants of one run among themselves."""
+    return bool(row["metric"].startswith("rank."))
+
+
+def _cell(names: Sequence[str], key: Sequence[Any]) -> str:
+    """Return the identity of a cell as text."""
+    return ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True) if value is not None)
 
 
 def _differences(first: Sequence[Row], second: Sequence[Row], names: Iterable[str]) -> str:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
@@ -70,7 +68,7 @@ AT_LAYER = " layer "
 class KeepsAnswers(Protocol):
     """A suite whose tables say which test items each entrant had right."""
 
-    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+    def answers(self, run: FinishedRun) -> Answers:
         """Return which test items each entrant had right, for the power of comparisons."""
 
 
@@ -86,7 +84,7 @@ class Units:
 class HasUnits(Protocol):
     """A suite whose primary metric is a mean over other units than the board's blocks."""
 
-    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+    def units(self, run: FinishedRun) -> Units:
         """Return the units with their values, for the power of comparisons."""
 
 
@@ -101,8 +99,12 @@ class ShowsEvidence(Protocol):
 class JoinsRuns(Protocol):
     """A suite that has a board of several runs of its own, where the frame has ranks alone."""
 
-    def joined(self, runs: Sequence[FinishedRun]) -> Page:
-        """Return the board of several runs; raise ConfigError if none can be made."""
+    def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
+        """Return the page of several runs; raise ConfigError if none can be made.
+
+        Args:
+            page: What the frame says of any runs together, as in `Suite.report`.
+        """
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Conclusion:
 class Concludes(Protocol):
     """A suite that expects something of every run."""
 
-    def conclude(self, tables: Mapping[str, pa.Table], config: Any) -> Conclusion:
+    def conclude(self, run: FinishedRun) -> Conclusion:
         """Return the expectations that the tables of a run do not meet, and what to print and write."""
 
 

@@ -103,6 +103,9 @@ class FinishedRun(Protocol):
     def model(self) -> ModelInfo | None:
         """Return the model as the run's folder has it, or None if the folder does not have it."""
 
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
+        """Return the rows of a table in which columns have the given values; none where the run has no such table."""
+
 
 @dataclass(frozen=True)
 class Description:
@@ -152,13 +155,14 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
     def assemble(self, plan: Planned, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan and its failures."""
 
-    def report(self, tables: Mapping[str, pa.Table], config: Config) -> Page | None:
-        """Return the page of a run from its tables by name; None for a board of its entrants.
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        """Return the page of a run.
 
-        Raises:
-            NotFoundError: The run has no results yet.
+        Args:
+            page: What the frame says of any run: a board of the entrants, the first of them as the answer, and as
+                problems what is null and what the run notes. By default this is the page.
         """
-        return None
+        return page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +170,7 @@ class SuiteInfo:
     """Metadata of a suite. The registry holds these alone, so that a listing of suites loads nothing heavy."""
 
     id: str  # value of the column `suite`
+    title: str = ""  # its name on pages, where that is not the id
     summary: str  # one sentence
     dataset: str  # data of the reference; a run may read others, which its rows name
     revision: str  # what was read of these data; empty if it is not known

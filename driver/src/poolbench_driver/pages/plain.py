@@ -1,9 +1,9 @@
-"""Cells as most pages write them, and the page of a run whose suite says nothing of its own."""
+"""Cells as most pages write them, and the page that the frame makes of any run."""
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 
 from poolbench.contracts import Row
 from poolbench.statistics.ranks import best_first
-from poolbench_driver.contract.page import Answer, Cell, Line, Page, Passage, Span, Table
+from poolbench.statuses import Status
+from poolbench_driver.contract.page import Answer, Cell, Line, Page, Passage, Problem, Span, Table
 from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.pages.text import interval
+from poolbench_driver.pages.text import interval, listed
 
 
 def number(value: float | None, spec: str = ".3f", note: str = "") -> Cell:
@@ -98,8 +99,13 @@ def spans(sentence: str, names: Iterable[str]) -> list[Span]:
     return [Span(piece, number % 2 == 1) for number, piece in enumerate(pieces) if piece]
 
 
-def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) -> Page:
-    """Return the board of a run: entrants by mean rank on the primary metric, with the mean of each shown metric."""
+def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec, notes: Iterable[str] = ()) -> Page:
+    """Return the page of any run: the entrants by mean rank on the primary metric, nulls and notes.
+
+    Args:
+        rows: Result rows, with those of the mean ranks.
+        notes: What a run says of its plan.
+    """
     rank_rows = {row[board.entrant]: row for row in rows if is_rank(row, board.primary)}
     ranks = {name: row["value"] for name, row in rank_rows.items()}
     names = (row[board.entrant] for row in rows if row[board.entrant] and row["metric"] in board.shown)
@@ -118,7 +124,42 @@ def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec) 
         "place of a number is why there is none."
     )
     answer = Answer(spans(_answer(lines, rows, board), [lines[0].cells[0].text] if lines else ()))
-    return Page(title, subject, answer, Table.of([board.entrant, "mean rank", *board.shown], lines, note=note))
+    nulls = (Problem(line) for line in null_lines(rows, board, board.ranked))
+    return Page(
+        title,
+        subject,
+        answer,
+        Table.of([board.entrant, "mean rank", *board.shown], lines, note=note),
+        [*nulls, *(Problem(line, "made") for line in notes)],
+    )
+
+
+#: Reasons that differ in their numbers alone are one.
+_NUMBER = re.compile(r"\d[\d.,]*(e[+-]\d+)?")
+
+
+def null_lines(rows: Iterable[Row], board: BoardSpec, metrics: Collection[str]) -> Iterator[str]:
+    """Yield one line for each reason why figures of entrants are null: which metrics, whose, and on which blocks.
+
+    Args:
+        metrics: Metrics whose nulls are named.
+    """
+    cells = [row for row in rows if row["metric"] in metrics and row[board.entrant] and not board.is_apart(row)]
+    blocks = {row[board.block] for row in cells}
+    nulls: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in cells:
+        if row["status"] != Status.OK:
+            nulls[row["status"], _NUMBER.sub("#", row["reason"] or "")].append(row)
+    for null_rows in nulls.values():
+        null_metrics, entrants, where = (
+            list(dict.fromkeys(row[column] for row in null_rows)) for column in ("metric", board.entrant, board.block)
+        )
+        places = "" if set(where) == blocks else f" on {listed(where)}"
+        verb = "is" if len(null_rows) == 1 else "are"
+        first = null_rows[0]
+        yield (
+            f"{', '.join(null_metrics)} of {listed(entrants)}{places} {verb} null, {first['status']}: {first['reason']}"
+        )
 
 
 def is_rank(row: Row, metric: str) -> bool:

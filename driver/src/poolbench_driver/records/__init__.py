@@ -12,5 +12,5 @@ from poolbench_driver.records.folder import (
 )
 from poolbench_driver.records.progress import FirstFigures, Progress
 from poolbench_driver.records.record import RunRecords
-from poolbench_driver.records.run import UNFINISHED, Run, is_published, manifest_files, recall_concepts, run_id
+from poolbench_driver.records.run import NOTES, UNFINISHED, Run, is_published, manifest_files, recall_concepts, run_id
 from poolbench_driver.records.writer import Rhythm, RunWriter

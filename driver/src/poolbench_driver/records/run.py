@@ -35,6 +35,8 @@ MODEL_FILE = "model.json"
 #: Version of a run's files: of its manifest, its state and its tables.
 FOLDER_VERSION = 2
 VERSION_NOTE = b"poolbench.folder_version"
+#: Table with what the plan of a run left out or does not know.
+NOTES = "notes"
 _REMEDY = "the same `poolbench-driver run` command writes it again, from the object store"
 #: States of a run whose driver is running.
 UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)

@@ -82,7 +82,7 @@ class PlanFacts:
     passage_tokens: float  # expected tokens of a passage
     text_tokens: int = 0  # most tokens of a generated text
     imported: Mapping[str, str] = field(default_factory=dict)  # commands that import artifacts again, by key
-    notes: tuple[str, ...] = ()  # what the run says before it starts
+    notes: tuple[str, ...] = ()  # what was left out or is not known; the run says the first ones when it starts
 
 
 @dataclass(frozen=True)

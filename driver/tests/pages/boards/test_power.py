@@ -135,7 +135,7 @@ def test_the_sentence_says_how_many_would() -> None:
 
 def test_a_board_of_one_block_is_judged_by_the_units_that_its_metric_is_a_mean_of() -> None:
     class ByWord(Plain):
-        def units(self, tables: Any) -> Units:
+        def units(self, run: Any) -> Units:
             words = ("sofa", "bed", "chair", "lamp")
             values = {"a": dict(zip(words, HALF, strict=True)), "b": dict.fromkeys(("lamp", *words, "desk"), 0.0)}
             return Units("word", values)

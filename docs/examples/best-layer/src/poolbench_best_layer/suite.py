@@ -1,16 +1,18 @@
-"""What the suite `best_layer` does: its plan, and its rows."""
+"""What the suite `best_layer` does: its plan, its rows, and the picture on its page."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from poolbench.steps.roles import Cell
 from poolbench_best_layer import AUROC, Settings
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import as_concepts
+from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource, measured
-from poolbench_driver.contract.suite import Suite, Tables
+from poolbench_driver.contract.suite import FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.pages.drawing import chart, looks_of, number_axis, picture, points, trends
 from poolbench_driver.stages.probes import Probes, plan_components, plan_probes
 from poolbench_driver.stages.resolve import resolve
 from poolbench_driver.stages.scope import Scope
@@ -63,3 +65,16 @@ class BestLayer(Suite[Settings, LayersScope, LayersPlan]):
                 for row in measured("d1.auroc", key, identity, source, split="train"):
                     if row["metric"] == "d1.auroc":
                         yield {**row, "metric": AUROC, "entrant": f"layer {layer}"}
+
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        """Return the page that the frame makes, with a picture: the AUROC of each concept by layer."""
+        rows = [
+            {
+                "x": row["layer"], "y": row["value"], "low": row["ci_low"], "high": row["ci_high"],
+                "series": row["concept"], "says": f"{row['concept']}, layer {row['layer']}: {row['value']:.3f}",
+            }
+            for row in run.rows("results", metric=AUROC, status="ok")
+        ]  # fmt: skip
+        looks = looks_of(dict.fromkeys(row["series"] for row in rows))
+        drawn = chart([trends(rows), points(rows)], number_axis("layer"), number_axis("AUROC"), 220, looks)
+        return replace(page, picture=picture("AUROC by layer", drawn, captions=["lines: 95 % intervals"]))

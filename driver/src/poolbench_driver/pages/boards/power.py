@@ -140,7 +140,7 @@ def _cells(board: RankBoard) -> Values:
 
 def _units(suite: HasUnits, runs: Sequence[FinishedRun]) -> tuple[str, Values]:
     """Return name and values of the suite's units over some runs; an entrant of several runs has their mean."""
-    units_by_run = [suite.units(run.tables) for run in runs]
+    units_by_run = [suite.units(run) for run in runs]
     gathered: dict[str, dict[str, list[float]]] = {}
     for units in units_by_run:
         for entrant, by_unit in units.values.items():
@@ -179,7 +179,7 @@ def _answers(suite: KeepsAnswers, runs: Sequence[FinishedRun], spec: BoardSpec) 
     gathered: _AnswersAt = {}
     for run in runs:
         try:
-            answers = suite.answers(run.tables)
+            answers = suite.answers(run)
         except NotFoundError:
             continue
         for block, by_entrant in answers.items():

@@ -17,6 +17,7 @@ def _load() -> Suite[Any, Any, Any]:
 SUITES.add(
     SuiteInfo(
         id="ce-bench",
+        title="CE-Bench",
         summary="sparse autoencoders: how clearly do their features tell two stories about a subject apart?",
         reference="github.com/Yusen-Peng/CE-Bench",
         citation="Gulko et al. (2025), CE-Bench: towards a reliable contrastive evaluation benchmark",

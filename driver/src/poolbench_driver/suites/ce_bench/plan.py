@@ -33,7 +33,7 @@ from poolbench_driver.corpora.sources import LocalStep, stored_rows
 from poolbench_driver.imports.saes import places_of, read_all, sae_step
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.ce_bench.concepts import (
     SetPassages,
     SparseConceptProbes,
@@ -104,9 +104,8 @@ class CeBenchScope:
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
-        notes = first_notes(self.notes)
         return PlanFacts(
-            self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=notes
+            self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=self.notes
         )
 
 

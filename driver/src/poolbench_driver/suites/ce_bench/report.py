@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import (
@@ -41,9 +41,6 @@ from poolbench_driver.suites.ce_bench.metrics import (
     WIDTH,
 )
 from poolbench_driver.suites.ce_bench.view import CeBenchView, view_of, view_over
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def score_by_l0(view: CeBenchView) -> Picture | None:
@@ -115,24 +112,23 @@ _BOARD_NOTE = (
 )
 
 
-def report(tables: Mapping[str, pa.Table]) -> Page:
-    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(tables)
-    return _page(view, [*_features(view, tables), *reader_parts(readers(tables["results"].to_pylist()))])
+def report(run: FinishedRun, page: Page) -> Page:
+    """Return the page of a run."""
+    view = view_of(run)
+    return _page(view, page, [*_features(view, run), *reader_parts(readers(run.rows("results")))])
 
 
-def joined(runs: Sequence[FinishedRun]) -> Page:
-    """Return the board of several runs. Raise ConfigError if the runs have different stories."""
-    return _page(view_over(runs))
+def joined(runs: Sequence[FinishedRun], page: Page) -> Page:
+    """Return the page of several runs."""
+    return _page(view_over(runs), page)
 
 
-def _page(view: CeBenchView, parts: Sequence[Part] = ()) -> Page:
-    return Page(
-        title="CE-Bench",
-        subject=view.model,
+def _page(view: CeBenchView, page: Page, parts: Sequence[Part] = ()) -> Page:
+    return replace(
+        page,
         answer=Answer(view.headline(), [*filter(None, [view.certainty()]), _METHOD]),
         board=_board(view),
-        problems=view.problems(),
+        problems=[*view.problems(), *page.problems],
         picture=score_by_l0(view),
         parts=[
             *_published(view),
@@ -230,12 +226,12 @@ def subjects_part(entrant: str, subjects: Sequence[Row]) -> Part:
     return Part("subjects", f"Subjects, as {entrant} sees them", [Table.of(heads, lines)], note=note)
 
 
-def _features(view: CeBenchView, tables: Mapping[str, pa.Table]) -> Iterator[Part]:
+def _features(view: CeBenchView, run: FinishedRun) -> Iterator[Part]:
     """Yield the features of the best autoencoder that stand out most, each with the subjects that it answers to."""
-    if not view.trained or FEATURES not in tables:  # a run of an earlier version
+    if not view.trained or FEATURES not in run.tables:  # a run of an earlier version
         return
     autoencoder, by_feature = view.trained[0].name, dict[int, list[Row]]()
-    for row in features_of(tables[FEATURES], autoencoder, limit=_READ_ROWS):
+    for row in features_of(run.tables[FEATURES], autoencoder, limit=_READ_ROWS):
         by_feature.setdefault(row["feature"], []).append(row)
     lines = [
         Line.of(str(feature), ", ".join(map(_answered, rows[:_NAMED])))

@@ -19,7 +19,7 @@ from poolbench_driver.suites.ce_bench.plan import Autoencoder, CeBenchPlan, Spar
 
 
 def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
-    """Return result rows, figures by the published definition, and tables of entrants, subjects and notes."""
+    """Return result rows, figures by the published definition, and tables of entrants, subjects and stories."""
     saes = {sae.name: sae for sae in plan.scope.saes}
     rows: dict[str, list[Row]] = {"corrected": [], "published": []}
     subjects, entrants, features = list[Row](), list[Row](), list[pa.Table]()
@@ -33,8 +33,7 @@ def assemble(plan: CeBenchPlan, source: RowSource) -> Tables:
             features += _features(at, keys, source)
     rows["corrected"] += concept_rows(plan.concepts, source)
     rows["corrected"] += concept_rows(plan.sets, source, "task")
-    notes = [{"note": note} for note in plan.scope.notes]
-    others = {"subjects": subjects, "entrants": entrants, "notes": notes, "stories": _stories(plan)}
+    others = {"subjects": subjects, "entrants": entrants, "stories": _stories(plan)}
     by_feature = {FEATURES: pa.concat_tables([FEATURES_SCHEMA.empty_table(), *features])}
     return Tables(rows["corrected"], others | by_feature, {"published": rows["published"]})
 

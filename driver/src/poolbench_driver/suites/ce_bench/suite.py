@@ -1,9 +1,7 @@
 """What the suite CE-Bench does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import pyarrow as pa
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Recorded, Units
@@ -49,16 +47,16 @@ class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
     def assemble(self, plan: CeBenchPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: CeBenchConfig) -> Page:
-        return reporting.report(tables)
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        return reporting.report(run, page)
 
-    def joined(self, runs: Sequence[FinishedRun]) -> Page:
-        return reporting.joined(runs)
+    def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
+        return reporting.joined(runs, page)
 
-    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+    def units(self, run: FinishedRun) -> Units:
         """Return the subjects: the score of an entrant is its mean over them."""
         values: dict[str, dict[str, float]] = {}
-        for row in tables["subjects"].to_pylist():
+        for row in run.rows("subjects"):
             if row["interpretability"] is not None:
                 values.setdefault(row["entrant"], {})[row["subject"]] = row["interpretability"]
         return Units("subject", values)

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poolbench.contracts import Row
-from poolbench.errors import ConfigError
 from poolbench.statistics.correlation import pearson, spearman
-from poolbench.statuses import Status
 from poolbench_driver.contract.page import Problem, Span
 from poolbench_driver.pages.plain import figures_by
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
@@ -36,8 +34,6 @@ from poolbench_driver.suites.ce_bench.metrics import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from poolbench_driver.contract.suite import FinishedRun
 
 #: Share of dead features from which a line of the page says so.
@@ -54,7 +50,6 @@ class CeBenchView:
         dataset: Name of the stories.
         published: The entrants with their figures by the published definition; empty if it was not asked for.
         stories: The first pair of stories of each subject.
-        notes: What was left out.
     """
 
     model: str
@@ -62,7 +57,6 @@ class CeBenchView:
     entrants: Sequence[SaeEntrant]
     published: Sequence[SaeEntrant] = ()
     stories: Mapping[str, Row] = field(default_factory=dict, repr=False)
-    notes: Sequence[str] = ()
 
     @cached_property
     def trained(self) -> list[SaeEntrant]:
@@ -120,7 +114,7 @@ class CeBenchView:
         problems = [*self._limits(), *self._of_one_training(), *self._wrong_entrants()]
         if self.dataset == "planted":
             problems.append(Problem(_PLANTED, "made"))
-        return [*problems, *(Problem(note, "made") for note in self.notes)]
+        return problems
 
     def _limits(self) -> Iterator[Problem]:
         if not self.trained:
@@ -158,8 +152,6 @@ class CeBenchView:
     def _wrong_entrants(self) -> Iterator[Problem]:
         for entrant in self.entrants:
             row = entrant.figures.get(PRIMARY)
-            if row is not None and row["status"] != Status.OK:
-                yield Problem(f"{entrant.name}: no score, {row['status']}: {row['reason']}")
             coverage = None if row is None else row["coverage"]
             if coverage is not None and coverage < 1 and entrant.kind == AUTOENCODER:
                 yield Problem(f"{entrant.name}: {100 * (1 - coverage):.0f} % of the pairs are left out")
@@ -227,28 +219,18 @@ def correlations(entrants: Sequence[SaeEntrant], first: str, second: str) -> tup
     return None if np.isnan(rank) else rank, None if np.isnan(linear) else linear
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> CeBenchView:
-    """Read the tables of a run. Raise NotFoundError if it has no results yet."""
-    rows = tables["results"].to_pylist()
-    published = [row for row in tables["published"].to_pylist() if row["entrant"]]
-    stories = {row["subject"]: row for row in tables["stories"].to_pylist()}
-    notes = [row["note"] for row in tables["notes"].to_pylist()]
-    published_entrants = _entrants(tables, published) if published else []
-    return CeBenchView(
-        rows[0]["model"], rows[0]["dataset"], _entrants(tables, rows), published_entrants, stories, notes
-    )
+def view_of(run: FinishedRun) -> CeBenchView:
+    """Read the tables of a run."""
+    rows = run.rows("results")
+    published = [row for row in run.rows("published") if row["entrant"]]
+    stories = {row["subject"]: row for row in run.rows("stories")}
+    published_entrants = _entrants(run, published) if published else []
+    return CeBenchView(rows[0]["model"], rows[0]["dataset"], _entrants(run, rows), published_entrants, stories)
 
 
 def view_over(runs: Sequence[FinishedRun]) -> CeBenchView:
-    """Read the tables of several runs together. The names of entrants include the model if there are several.
-
-    Raise ConfigError if the runs have different stories.
-    """
-    views = [view_of(run.tables) for run in runs]
-    first, *_ = read = [run.tables["results"].slice(0, 1).to_pylist()[0] for run in runs]
-    if any(row["dataset_revision"] != first["dataset_revision"] for row in read):
-        names = ", ".join(f"{run.id} {row['dataset']}" for run, row in zip(runs, read, strict=True))
-        raise ConfigError(f"runs on different stories are not comparable: {names}")
+    """Read the tables of several runs together. The names of entrants include the model if there are several."""
+    views = [view_of(run) for run in runs]
     models = list(dict.fromkeys(view.model for view in views))
     # Runs may read other concepts, whose means do not compare.
     entrants: dict[str, SaeEntrant] = {}
@@ -257,19 +239,18 @@ def view_over(runs: Sequence[FinishedRun]) -> CeBenchView:
         for entrant in view.entrants:
             name, null_of = f"{prefix}{entrant.name}", entrant.null_of and f"{prefix}{entrant.null_of}"
             entrants.setdefault(name, replace(entrant, name=name, null_of=null_of, sparse={}, model=view.model))
-    notes = list(dict.fromkeys(note for view in views for note in view.notes))
     ordered = sorted(entrants.values(), key=_order)
-    return CeBenchView(", ".join(models), views[0].dataset, ordered, stories=views[0].stories, notes=notes)
+    return CeBenchView(", ".join(models), views[0].dataset, ordered, stories=views[0].stories)
 
 
 def _order(entrant: SaeEntrant) -> tuple[bool, float, str]:
     return entrant.value(PRIMARY) is None, -(entrant.value(PRIMARY) or 0.0), entrant.name
 
 
-def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[SaeEntrant]:
+def _entrants(run: FinishedRun, rows: Sequence[Row]) -> list[SaeEntrant]:
     figures = figures_by(rows, "entrant")
     subjects: dict[str, dict[str, Row]] = {}
-    for row in tables["subjects"].to_pylist():
+    for row in run.rows("subjects"):
         subjects.setdefault(row["entrant"], {})[row["subject"]] = row
     sparse = sparse_means(rows)
     entrants = [
@@ -285,7 +266,7 @@ def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row]) -> list[SaeEn
             entrant_row["null_of"],
             sparse.get(name, {}),
         )
-        for entrant_row in tables["entrants"].to_pylist()
+        for entrant_row in run.rows("entrants")
         for name in [entrant_row["entrant"]]
     ]
     return sorted(entrants, key=_order)

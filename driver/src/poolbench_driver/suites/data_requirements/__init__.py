@@ -17,6 +17,7 @@ def _load() -> Suite[Any, Any, Any]:
 SUITES.add(
     SuiteInfo(
         id="data-requirements",
+        title="Data requirements",
         summary="data requirements: how many examples make the difference of two probing configurations reproducible?",
         reference="aclanthology.org/2022.findings-acl.326",
         citation="Zhu et al. (2022), On the data requirements of probing",

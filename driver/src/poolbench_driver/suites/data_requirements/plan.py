@@ -24,7 +24,7 @@ from poolbench_driver.stages.probing_sets import (
     read_under,
     reading_params,
 )
-from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.sets import check_names, data_source, read_sets, sizes_of
 from poolbench_driver.waiting import waiting
@@ -65,9 +65,8 @@ class DataScope:
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revision = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
-        notes = first_notes(self.notes)
         return PlanFacts(
-            self.model, data_source(self.config), revision, "probing", passage_tokens=TEXT_TOKENS, notes=notes
+            self.model, data_source(self.config), revision, "probing", passage_tokens=TEXT_TOKENS, notes=self.notes
         )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from poolbench.contracts import Row
 from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
+from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.vega import ACCENT, COLOURS
 from poolbench_driver.pages import drawing as draw
 from poolbench_driver.pages.plain import HasFigures, entrant_cell, figure, figures_by, number, spans
@@ -19,9 +20,6 @@ from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.rows import SPLITS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Discordant test examples below which nothing is judged: six all one way are the fewest that are significant.
 FEW_DISCORDANT = 6
@@ -70,10 +68,8 @@ class SetComparison(HasFigures):
 class DataView:
     """What the page shows: comparisons, the best decided first."""
 
-    model: str
     first: str
     comparisons: Sequence[SetComparison]
-    notes: Sequence[str]
 
     def answer(self) -> str:
         """Return the recommended number of examples, and how sure it is."""
@@ -121,9 +117,9 @@ def _sentence(comparison: SetComparison, first: str) -> str:
     )
 
 
-def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Page:
-    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(tables)
+def report(run: FinishedRun, page: Page) -> Page:
+    """Return the page of a run."""
+    view, config = view_of(run), cast(DataRequirementsConfig, run.config)
     folds = f"{config.folds} folds in rotation" if config.folds > 1 else "one split"
     seeds = f"{len(config.seeds)} seeds" if len(config.seeds) > 1 else "one seed"
     method = (
@@ -134,28 +130,28 @@ def report(tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Pa
     drawn = next((comparison for comparison in view.comparisons if comparison.is_measured), None)
     names = [view.first, *(comparison.name for comparison in view.comparisons)]
     pictured = [] if drawn is None else [comparison for comparison in view.comparisons if comparison.name == drawn.name]
-    return Page(
-        title="Data requirements",
-        subject=f"{view.model}: {view.first}, compared",
+    return replace(
+        page,
+        subject=f"{page.subject}: {view.first}, compared",
         answer=Answer(spans(view.answer(), names), [_WHICH, method]),
         board=_board(view),
-        problems=[Problem(line, "sizes") for line in problems(view)],
+        problems=[*(Problem(line, "sizes") for line in problems(view)), *page.problems],
         picture=_picture(pictured, view.first) if pictured else None,
         parts=[_needs(view), *_pictures(view, drawn), sizes_part(view.comparisons)],
     )
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> DataView:
+def view_of(run: FinishedRun) -> DataView:
     """Read the tables of a run."""
-    sides = {row["entrant"]: row for row in tables["comparisons"].to_pylist()}
-    details = {row["cell_id"]: row["details"] for row in tables["details"].to_pylist()}
+    first = run.rows("comparisons")[0]["first"]
+    details = {row["cell_id"]: row["details"] for row in run.rows("details")}
     rows = [
         {**row, "details": details.get(row["cell_id"], "{}")}
-        for row in tables["results"].to_pylist()
+        for row in run.rows("results")
         if row["metric"].startswith("data.")
     ]
     lines: dict[tuple[str, str], list[Row]] = {}
-    for row in tables["sizes"].to_pylist():
+    for row in run.rows("sizes"):
         lines.setdefault((row["entrant"], row["task"]), []).append(row)
     by_comparison = figures_by(rows, "entrant", "task")
     comparisons = [
@@ -163,8 +159,7 @@ def view_of(tables: Mapping[str, pa.Table]) -> DataView:
         for (name, of_set), by_metric in by_comparison.items()
     ]
     comparisons.sort(key=lambda comparison: -(comparison.value(metrics.POWER) or 0.0))
-    notes = [row["note"] for row in tables["notes"].to_pylist()]
-    return DataView(rows[0]["model"], next(iter(sides.values()))["first"], comparisons, notes)
+    return DataView(first, comparisons)
 
 
 def problems(view: DataView) -> Iterator[str]:
@@ -195,7 +190,6 @@ def problems(view: DataView) -> Iterator[str]:
     ):
         if places:
             yield f"{len(places)} of {len(view.comparisons)} comparisons: {what}: {listed(places)}"
-    yield from view.notes
 
 
 def _board(view: DataView) -> Table:

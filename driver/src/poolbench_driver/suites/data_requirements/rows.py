@@ -50,7 +50,7 @@ SIZES = pa.schema(
 
 
 def assemble(plan: DataPlan, source: RowSource) -> Tables:
-    """Return result rows, and the tables `sizes`, `comparisons`, `answers` and `notes`."""
+    """Return result rows, and the tables `sizes`, `comparisons` and `answers`."""
     scope = plan.scope
     names, apart = _side_names(scope)
     answers = {at: source.table(key) for at, key in plan.answers.items()}
@@ -69,7 +69,6 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
     others = {
         "sizes": pa.Table.from_pylist(sizes, SIZES),
         "comparisons": pa.Table.from_pylist(_comparisons(scope, names, apart)),
-        "notes": pa.table({"note": pa.array(scope.notes, pa.string())}),
     }
     tables = [
         _named(table, name, names[number])

@@ -1,15 +1,12 @@
 """What the suite data requirements does."""
 
-from collections.abc import Mapping
-
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.contract.suite import Description, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.data_requirements import plan as planning
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
@@ -44,12 +41,12 @@ class DataRequirements(Suite[DataRequirementsConfig, DataScope, DataPlan]):
     def assemble(self, plan: DataPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: DataRequirementsConfig) -> Page:
-        return report(tables, config)
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        return report(run, page)
 
-    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+    def answers(self, run: FinishedRun) -> Answers:
         """Return the test examples that each configuration had right, of the first seed at the largest size."""
-        table = tables["answers"]
+        table = run.tables["answers"]
         right: Answers = {}
         for name in pc.unique(table["task"]).to_pylist():
             of_set = table.filter(pc.equal(table["task"], name))

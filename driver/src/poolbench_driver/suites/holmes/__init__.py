@@ -17,6 +17,7 @@ def _load() -> Suite[Any, Any, Any]:
 SUITES.add(
     SuiteInfo(
         id="holmes",
+        title="Holmes",
         summary="linguistic probing: which model, layer and pooling carry which property of language?",
         reference="github.com/Holmes-Benchmark/holmes-evaluation",
         citation="Waldis et al. (2024), Holmes: a benchmark to assess the linguistic competence of language models",

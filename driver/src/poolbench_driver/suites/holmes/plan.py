@@ -31,7 +31,7 @@ from poolbench_driver.stages.probing_sets import (
     read_under,
     reading_params,
 )
-from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, first_notes, joined
+from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.holmes.config import BAG_OF_WORDS, HolmesConfig
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.waiting import waiting
@@ -72,9 +72,8 @@ class HolmesScope:
     def facts(self) -> PlanFacts:
         """Return what the frame knows of a plan of it."""
         revisions = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
-        notes = first_notes(self.notes)
         source = self.config.corpus.source if self.config.corpus.source in NAMED_SOURCES else "folder"
-        return PlanFacts(self.model, source, revisions, "probing", passage_tokens=TEXT_TOKENS, notes=notes)
+        return PlanFacts(self.model, source, revisions, "probing", passage_tokens=TEXT_TOKENS, notes=self.notes)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import (
@@ -26,9 +26,6 @@ from poolbench_driver.contract.vega import COLOURS, GREY
 from poolbench_driver.pages.drawing import chart, level, looks_of, name_axis, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def by_type(view: HolmesView) -> Picture | None:
@@ -84,24 +81,23 @@ _METHOD = (
 )
 
 
-def report(tables: Mapping[str, pa.Table]) -> Page:
-    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    return _page(view_of(tables))
+def report(run: FinishedRun, page: Page) -> Page:
+    """Return the page of a run."""
+    return _page(view_of(run), page)
 
 
-def joined(runs: Sequence[FinishedRun]) -> Page:
-    """Return the board of several runs. Raise ConfigError if their figures are not comparable."""
-    return _page(view_over(runs))
+def joined(runs: Sequence[FinishedRun], page: Page) -> Page:
+    """Return the page of several runs. Raise ConfigError if their figures are not comparable."""
+    return _page(view_over(runs), page)
 
 
-def _page(view: HolmesView) -> Page:
+def _page(view: HolmesView, page: Page) -> Page:
     names = [entrant.name for entrant in view.entrants]
-    return Page(
-        title="Holmes",
-        subject=view.model,
+    return replace(
+        page,
         answer=Answer(spans(view.answer(), names), [*filter(None, [view.certainty()]), _METHOD]),
         board=_board(view),
-        problems=[Problem(line, "sets") for line in view.problems],
+        problems=[*(Problem(line, "sets") for line in view.problems), *page.problems],
         picture=by_type(view),
         parts=[*_pooling(view), *_opened(view.examples), _sets(view), *_published(view.published)],
     )

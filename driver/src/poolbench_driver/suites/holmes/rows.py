@@ -37,7 +37,7 @@ SEEDS = pa.schema(
 
 
 def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
-    """Return result rows; tables of sets, predictions, comparisons, examples and notes; rows by published definitions.
+    """Return result rows; tables of sets, predictions, comparisons and examples; rows by published definitions.
 
     The published rows are in a table of their own, so that they are not ranked.
     """
@@ -47,8 +47,8 @@ def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
     rows += winning_rates(rows, phenomena, types, num_resamples=config.budget.num_bootstrap, seed=config.seed)
     predictions = [row for at, keys in plan.probes.items() for row in _predictions(scope, at, keys, source)]
     sets = _sets(scope, rows)
-    others = {"sets": sets, "predictions": predictions, "notes": [{"note": note} for note in scope.notes]}
-    others |= {"entrants": _entrants(plan)} | _of_leader(plan, rows, sets, predictions)
+    others = {"sets": sets, "predictions": predictions, "entrants": _entrants(plan)}
+    others |= _of_leader(plan, rows, sets, predictions)
     published = [row for at, keys in plan.published.items() for row in _measures(scope, at, keys["measures"], source)]
     others["seeds"] = pa.Table.from_pylist([*_seeds(rows, "corrected"), *_seeds(published, "published")], SEEDS)
     published += list(published_rates(published))

@@ -1,9 +1,7 @@
 """What the suite Holmes does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import pyarrow as pa
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers, Recorded
@@ -48,17 +46,17 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
     def assemble(self, plan: HolmesPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: HolmesConfig) -> Page:
-        return reporting.report(tables)
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        return reporting.report(run, page)
 
-    def joined(self, runs: Sequence[FinishedRun]) -> Page:
-        return reporting.joined(runs)
+    def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
+        return reporting.joined(runs, page)
 
-    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+    def answers(self, run: FinishedRun) -> Answers:
         """Return the test instances that each entrant had right, by set; a real value is neither right nor wrong."""
-        classed = {row["set"] for row in tables["sets"].to_pylist() if row["task"] == "classes"}
+        classed = {row["set"] for row in run.rows("sets", task="classes")}
         right: Answers = {}
-        for row in tables["predictions"].to_pylist():
+        for row in run.rows("predictions"):
             if row["set"] in classed and row["predicted"] is not None:
                 by_item = right.setdefault(row["set"], {}).setdefault(row["entrant"], {})
                 by_item[row["instance_id"]] = row["predicted"] == row["truth"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,6 @@ from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
 from poolbench.statistics.ranks import best_first
-from poolbench.statuses import Status
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
 from poolbench_driver.contract.page import Cell
@@ -27,12 +25,8 @@ from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.rates import compared, winning_rates
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from poolbench_driver.contract.suite import FinishedRun
 
-#: Reasons that differ in their numbers alone are one.
-_NUMBER = re.compile(r"\d[\d.,]*(e[+-]\d+)?")
 #: Columns of `entrants.parquet` that an entrant has.
 _IDENTITY = ("entrant", "strategy", "layer_name", "control")
 #: Level of McNemar's tests, after Holm's correction over the sets.
@@ -103,7 +97,6 @@ class Entrant:
 class HolmesView:
     """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data."""
 
-    model: str
     entrants: Sequence[Entrant]
     types: Sequence[str]
     sets: Sequence[Row]
@@ -193,13 +186,12 @@ class HolmesView:
         return by_type
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> HolmesView:
-    """Read the tables of a run. Raise NotFoundError if it has no results yet."""
-    rows, sets = (tables[name].to_pylist() for name in ("results", "sets"))
-    entrants = _ordered(_entrants(tables, rows, "corrected"), sets)
-    published = _entrants(tables, _later(tables, "published"), "published")
-    tests, examples = (_later(tables, name) for name in ("comparisons", "examples"))
-    return _view([tables], [rows], entrants, sets, tests, examples, published)
+def view_of(run: FinishedRun) -> HolmesView:
+    """Read the tables of a run."""
+    sets = run.rows("sets")
+    entrants = _ordered(_entrants(run, run.rows("results"), "corrected"), sets)
+    published = _entrants(run, run.rows("published"), "published")
+    return _view(entrants, sets, run.rows("comparisons"), run.rows("examples"), published)
 
 
 def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
@@ -207,13 +199,13 @@ def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
 
     Raise ConfigError if their figures are not comparable.
     """
-    read = [run.tables["results"].to_pylist() for run in runs]
+    read = [run.rows("results") for run in runs]
     require_one_quantity([row for rows in read for row in rows], SCORE, "entrant")
-    sets = {row["set"]: row for run in runs for row in run.tables["sets"].to_pylist()}
+    sets = {row["set"]: row for run in runs for row in run.rows("sets")}
     entrants = []
     for run, rows in zip(runs, read, strict=True):
         scored = [row for row in rows if not row["metric"].startswith(RATE)]
-        entrants += _entrants(run.tables, scored, "corrected")
+        entrants += _entrants(run, scored, "corrected")
     entrants = _once(entrants)
     scores = [row for rows in read for row in rows if row["metric"] == SCORE]
     config = cast(HolmesConfig, runs[0].config)
@@ -227,14 +219,8 @@ def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
     rates = figures_by(of_all_runs, "entrant")
     set_rows, classed = list(sets.values()), [name for name, row in sets.items() if row.get("task") == "classes"]
     entrants = _ordered([replace(entrant, rates=rates[entrant.name,]) for entrant in entrants], set_rows)
-    predictions = [row for run in runs for row in _later(run.tables, "predictions")]
-    return _view(
-        [run.tables for run in runs],
-        read,
-        entrants,
-        set_rows,
-        compared(entrants[0].name, predictions, classed).to_pylist(),
-    )
+    predictions = [row for run in runs for row in run.rows("predictions")]
+    return _view(entrants, set_rows, compared(entrants[0].name, predictions, classed).to_pylist())
 
 
 def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
@@ -253,17 +239,9 @@ def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
     return distinct
 
 
-def _view(
-    runs: Sequence[Mapping[str, pa.Table]],
-    read: Sequence[Sequence[Row]],
-    entrants: Sequence[Entrant],
-    sets: Sequence[Row],
-    *others: Sequence[Any],
-) -> HolmesView:
-    models = ", ".join(dict.fromkeys(rows[0]["model"] for rows in read))
-    notes = dict.fromkeys(row["note"] for tables in runs for row in tables["notes"].to_pylist())
-    problems = [*_problems(entrants, sets), *notes]
-    return HolmesView(models, entrants, sorted({set_row["type"] for set_row in sets}), sets, problems, *others)
+def _view(entrants: Sequence[Entrant], sets: Sequence[Row], *others: Sequence[Any]) -> HolmesView:
+    types = sorted({set_row["type"] for set_row in sets})
+    return HolmesView(entrants, types, sets, list(_problems(entrants, sets)), *others)
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
@@ -275,16 +253,11 @@ def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
     return [entrants[place] for place in best_first(-rates, np.array([entrant.share(names) for entrant in entrants]))]
 
 
-def _later(tables: Mapping[str, pa.Table], name: str) -> list[Row]:
-    """Return the rows of a table that runs of one protocol do not have."""
-    return tables[name].to_pylist() if name in tables else []
-
-
-def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row], protocol: str) -> list[Entrant]:
+def _entrants(run: FinishedRun, rows: Sequence[Row], protocol: str) -> list[Entrant]:
     """Return the entrants of a run that have scores, from rows of one protocol."""
-    seeds = [row for row in _later(tables, "seeds") if row["protocol"] == protocol and row["value"] is not None]
+    seeds = [row for row in run.rows("seeds", protocol=protocol) if row["value"] is not None]
     entrants = []
-    for identity in tables["entrants"].to_pylist():
+    for identity in run.rows("entrants"):
         figures = [row for row in rows if row["entrant"] == identity["entrant"]]
         scores = {row["task"]: row for row in figures if row["metric"] == SCORE}
         if not scores:
@@ -303,7 +276,7 @@ def _entrants(tables: Mapping[str, pa.Table], rows: Sequence[Row], protocol: str
 
 
 def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]:
-    """Yield one line for each thing that is wrong: collapsed probes, nulls, seen test instances, absent sets."""
+    """Yield one line for each thing that is wrong: collapsed probes, seen test instances, absent sets."""
     collapsed = {entrant.name: entrant.num_collapsed for entrant in entrants if entrant.num_collapsed}
     if collapsed:
         yield f"{sum(collapsed.values())} probes predict one label for all instances: {listed(collapsed)}"
@@ -311,15 +284,6 @@ def _problems(entrants: Sequence[Entrant], sets: Sequence[Row]) -> Iterator[str]
     few = [name for name, share in shares.items() if 0 < share < max(shares.values())]
     if few:
         yield f"scores on fewer sets than others, and so not said to lead: {listed(few)}"
-    nulls: dict[str, list[tuple[str, str]]] = {}
-    for entrant in entrants:
-        for row in entrant.scores.values():
-            if row["status"] != Status.OK:
-                cause = f"{row['status']}: {row['reason']}"
-                nulls.setdefault(_NUMBER.sub("#", cause), []).append((entrant.name, cause))
-    for null_scores in nulls.values():
-        number = f"{len(null_scores)} scores are null" if len(null_scores) > 1 else "1 score is null"
-        yield f"{number}, {null_scores[0][1]}: {listed(dict.fromkeys(name for name, _ in null_scores))}"
     seen = {row["task"] for entrant in entrants for row in entrant.others.get("probe.seen_share", ()) if row["value"]}
     if seen:
         yield f"test instances that occur whole in train, in {len(seen)} sets: {listed(sorted(seen))}"

@@ -19,6 +19,7 @@ def _load() -> Suite[Any, Any, Any]:
 SUITES.add(
     SuiteInfo(
         id="humanoid",
+        title="Preference shift",
         summary="preference shift: did a fine-tune move words towards what is liked, more than neutral ones do?",
         reference="github.com/fedor13F/Humanoid-BenchMark",
         citation="Humanoid: preference shift of fine-tuned language models",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
 from poolbench_driver.contract.evidence import Evidence, OpenedCell
@@ -20,38 +19,35 @@ from poolbench_driver.contract.page import (
     Prose,
     Table,
 )
+from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.pages.plain import entrant_cell, figure, number
 from poolbench_driver.suites.humanoid.cosines import LISTS
 from poolbench_driver.suites.humanoid.metrics import AWAY, PRIMARY, TOWARDS, VALENCE
 from poolbench_driver.suites.humanoid.pictures import arrows, by_amount, single_words
 from poolbench_driver.suites.humanoid.view import HumanoidView, Tune, towards_first, view_of
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 #: Readings of the words, that of the board first.
 _READINGS = ("corrected", "published")
 
 
-def report(tables: Mapping[str, pa.Table]) -> Page:
-    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    view = view_of(tables)
+def report(run: FinishedRun, page: Page) -> Page:
+    """Return the page of a run."""
+    view = view_of(run)
     sentence = (
         f"Change of the variance of valence over the words, after each fine-tune of {view.model}. Valence is the mean "
         "cosine to liked words minus that to disliked ones."
     )
-    return Page(
-        title="Preference shift",
-        subject=view.model,
+    return replace(
+        page,
         answer=Answer(view.headline(), [sentence]),
         board=_board(view.lines),
-        problems=[Problem(line) for line in view.problems],
+        problems=[*(Problem(line, "words") for line in view.problems), *page.problems],
         picture=arrows(view.best) if view.best else None,
         parts=[
             *_by_amount(view),
             *_along_concepts(view.concepts),
             words_part(view.best),
-            *_ablation(view.best, tables.get("ablation")),
+            *(_ablation(view.best, run.rows("ablation")) if "ablation" in run.tables else ()),
         ],
     )
 
@@ -136,11 +132,11 @@ def _differ(tunes: Sequence[Tune], axis: str) -> bool:
     return len({tune.amounts[axis] for tune in tunes}) > 1
 
 
-def _ablation(tune: Tune | None, table: pa.Table | None) -> Iterator[Part]:
+def _ablation(tune: Tune | None, ablation: Sequence[Row]) -> Iterator[Part]:
     """Yield the change of variance of the fine-tune in the figure with one word in place of a list."""
-    if tune is None or table is None:
+    if tune is None:
         return
-    rows = [row for row in table.to_pylist() if (row["entrant"], row["layer"]) == (tune.name, tune.layer)]
+    rows = [row for row in ablation if (row["entrant"], row["layer"]) == (tune.name, tune.layer)]
     corrected, published = (
         {(row["list"], row["word"]): row for row in rows if row["reading"] == reading} for reading in _READINGS
     )

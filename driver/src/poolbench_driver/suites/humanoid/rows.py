@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-import pyarrow as pa
-
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.pooling.registry import STRATEGIES
@@ -58,9 +56,7 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
         }
         for tune in plan.scope.tunes
     ]
-    notes = pa.table({"note": pa.array([*plan.scope.words.notes, *plan.scope.unplaced], pa.string())})
-    others = {"words": words, "ablation": ablation, "tunes": tunes, "notes": notes}
-    return Tables(rows, others, {"published": published})
+    return Tables(rows, {"words": words, "ablation": ablation, "tunes": tunes}, {"published": published})
 
 
 def _gathered(plan: HumanoidPlan) -> dict[ShiftCell, dict[str, Keys]]:

@@ -1,14 +1,10 @@
 """What the suite Humanoid does."""
 
-from collections.abc import Mapping
-
-import pyarrow as pa
-
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Units
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.contract.suite import Description, Suite, Tables
+from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.humanoid import plan as planning
 from poolbench_driver.suites.humanoid.config import HumanoidConfig
@@ -41,9 +37,9 @@ class Humanoid(Suite[HumanoidConfig, HumanoidScope, HumanoidPlan]):
     def assemble(self, plan: HumanoidPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: HumanoidConfig) -> Page:
-        return report(tables)
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        return report(run, page)
 
-    def units(self, tables: Mapping[str, pa.Table]) -> Units:
+    def units(self, run: FinishedRun) -> Units:
         """Return the words: the change of variance is a mean over them."""
-        return Units("word", variance_by_word(tables["words"].to_pylist()))
+        return Units("word", variance_by_word(run.rows("words")))

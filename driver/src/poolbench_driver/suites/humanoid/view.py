@@ -11,14 +11,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
-from poolbench.statuses import Status
 from poolbench_driver.contract.page import Cell, Span
 from poolbench_driver.pages.plain import HasFigures, figure, figures_by
 from poolbench_driver.suites.humanoid.metrics import PRIMARY, VALENCE
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from poolbench_driver.contract.suite import FinishedRun
 
 #: Words that the figure and the text name, besides favourites.
 NAMED = 3
@@ -69,7 +68,7 @@ class Tune(HasFigures):
 
 @dataclass(frozen=True)
 class HumanoidView:
-    """What the page shows: the board in order, the nulls of the data, and shifts along concepts."""
+    """What the page shows: the board in order, words that could not be measured, and shifts along concepts."""
 
     model: str
     lines: Sequence[Tune]
@@ -128,22 +127,22 @@ class HumanoidView:
         return [*pieces, Span(f" and {more} more." if more > 0 else ".")]
 
 
-def view_of(tables: Mapping[str, pa.Table]) -> HumanoidView:
-    rows = tables["results"].to_pylist()
+def view_of(run: FinishedRun) -> HumanoidView:
+    """Read the tables of a run."""
+    rows, tunes = run.rows("results"), run.rows("tunes")
     words: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in tables["words"].to_pylist():
+    for row in run.rows("words"):
         words[row["entrant"], row["layer"]].append(row)
     of_words = (row for row in rows if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean")
-    neutral = {row["entrant"] for row in tables["tunes"].to_pylist() if row["neutral"]}
-    amounts = {row["entrant"]: json.loads(row.get("amounts") or "{}") for row in tables["tunes"].to_pylist()}
+    neutral = {row["entrant"] for row in tunes if row["neutral"]}
+    amounts = {row["entrant"]: json.loads(row.get("amounts") or "{}") for row in tunes}
     lines = [
         Tune(name, name in neutral, layer, figures, towards_first(words[name, layer]), amounts.get(name, {}))
         for (name, layer), figures in figures_by(of_words, "entrant", "layer").items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))
-    notes = [row["note"] for row in tables["notes"].to_pylist()]
     concepts = [row for row in rows if row["concept"] and row["metric"].startswith(VALENCE)]
-    return HumanoidView(rows[0]["model"], lines, [*_problems(lines), *notes], concepts)
+    return HumanoidView(rows[0]["model"], lines, list(_problems(lines)), concepts)
 
 
 def towards_first(words: Iterable[Row]) -> list[Row]:
@@ -152,15 +151,7 @@ def towards_first(words: Iterable[Row]) -> list[Row]:
 
 
 def _problems(lines: Sequence[Tune]) -> Iterator[str]:
-    """Yield one line for each figure of the board that is null, and for words that could not be measured."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for line in lines:
-        for metric in (PRIMARY, f"{PRIMARY}.excess_neutral", f"{PRIMARY}.rank_random"):
-            row = line.figures.get(metric)
-            if row is not None and row["status"] != Status.OK:
-                counts[metric, row["status"], row["reason"] or ""] += 1
-    for (metric, status, reason), count in counts.items():
-        yield f"{metric} of {count} fine-tune{'s' if count > 1 else ''} is null, {status}: {reason}"
+    """Yield one line for each fine-tune with words that could not be measured."""
     for line in lines:
         unread = [row for row in line.words if row["group"] == "domain" and row["change"] is None]
         if unread:

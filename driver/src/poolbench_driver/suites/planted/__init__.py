@@ -21,6 +21,7 @@ def _load() -> Suite[Any, Any, Any]:
 SUITES.add(
     SuiteInfo(
         id="planted",
+        title="PoolBench",
         summary="do the strategies find signals whose places are known? texts and a model made for it",
         dataset="texts that the suite writes",
         revision="",

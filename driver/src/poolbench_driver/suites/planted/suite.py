@@ -1,15 +1,13 @@
 """What the planted suite does."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from typing import cast
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers, Conclusion
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
-from poolbench_driver.contract.suite import Suite, Tables
+from poolbench_driver.contract.suite import FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.resolve import resolve
 from poolbench_driver.stages.scope import Scope
@@ -50,14 +48,14 @@ class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
         """Return the rows of D1."""
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Page:
+    def report(self, run: FinishedRun, page: Page) -> Page:
         """Return the page of PoolBench."""
-        return report(tables)
+        return report(run, page)
 
-    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+    def answers(self, run: FinishedRun) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept."""
-        return right_passages(tables["passage_scores"])
+        return right_passages(run.tables["passage_scores"])
 
-    def conclude(self, tables: Mapping[str, pa.Table], config: PlantedConfig) -> Conclusion:
+    def conclude(self, run: FinishedRun) -> Conclusion:
         """Return every expectation with what was measured, and what does not hold."""
-        return conclude(tables["results"].to_pylist(), config.strategies)
+        return conclude(run.rows("results"), cast(PlantedConfig, run.config).strategies)

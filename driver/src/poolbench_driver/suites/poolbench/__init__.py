@@ -19,6 +19,7 @@ def _load() -> Suite[Any, Any, Any]:
 SUITES.add(
     SuiteInfo(
         id="poolbench",
+        title="PoolBench",
         summary="19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)",
         reference="github.com/2023mc21517-arch/poolbench",
         citation="PoolBench: pooling strategies for concept representations in decoder language models",

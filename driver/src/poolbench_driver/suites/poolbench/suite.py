@@ -1,8 +1,6 @@
 """What the suite PoolBench does."""
 
-from collections.abc import Iterator, Mapping
-
-import pyarrow as pa
+from collections.abc import Iterator
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
@@ -71,12 +69,12 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
         return assemble(plan, source)
 
-    def report(self, tables: Mapping[str, pa.Table], config: ConceptsConfig) -> Page:
-        return report(tables)
+    def report(self, run: FinishedRun, page: Page) -> Page:
+        return report(run, page)
 
-    def answers(self, tables: Mapping[str, pa.Table]) -> Answers:
+    def answers(self, run: FinishedRun) -> Answers:
         """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""
-        return right_passages(tables["passage_scores"])
+        return right_passages(run.tables["passage_scores"])
 
     def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
         """Yield what the scores of passages and texts show of cells, corpus, D1, D2 and D3."""

@@ -86,16 +86,14 @@ def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
 
 def test_each_problem_is_one_line() -> None:
     audit = [{"concept": "contrast", "verdict": "confounded"}, {"concept": "hedging", "verdict": "pass"}]
-    gate = {"metric": "scorer.gate", "params": '{"part": "verdict"}', "strategy": None}
+    gate = {"metric": "scorer.gate", "params": '{"part": "verdict"}', "strategy": None, "status": "ok"}
     rows = [gate | {"scorer": "hedging", "value": 0.0}, gate | {"scorer": "contrast", "value": 1.0}]
     gains = cells("d2.best_gain", STRATEGIES)
     broken = {"value": None, "status": "not_fluent", "reason": "the texts are not fluent"}
     invalid = {"value": None, "status": "scorer_invalid", "reason": "its gate"}
     rows += [*(row | broken for row in gains[:3]), gains[3] | invalid, *gains[4:]]
     rows += [gate | {"scorer": "politeness", "value": 0.0}, *cells("d1.auroc", STRATEGIES[:1])]
-    rows += [
-        {"metric": "d1.saturation", "concept": "planning", "strategy": None, "reason": "saturated", "params": "{}"}
-    ]
+    rows += [gate | {"metric": "d1.saturation", "concept": "planning", "reason": "saturated", "params": "{}"}]
     curves = [
         {"concept": "narrative", "strength": 0.0, "score": 0.87},
         {"concept": "planning", "strength": 0.0, "score": 0.1},

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import replace
 
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.contract.page import Answer, Page, Part, Problem
+from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.pages.boards.rank_parts import rank_parts
-from poolbench_driver.pages.boards.ranks import RanksView, build_ranks
+from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.pages.plain import is_rank, spans
 from poolbench_driver.suites.poolbench.report.answer import SEPARATION, answers, best_of, headline, leaders, problems
 from poolbench_driver.suites.poolbench.report.board import (
@@ -32,9 +33,6 @@ from poolbench_driver.suites.poolbench.report.checks import (
 )
 from poolbench_driver.suites.poolbench.report.cosines import cosine_part, heat_map_part
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _PLANTED = Problem(
     "A grammar wrote these passages, so that strategies can be checked against known positions: a diagnostic, never "
     "ranked together with real text. A pretrained model is measured on real text by "
@@ -47,52 +45,46 @@ _CURVES = (
 )
 
 
-def report(tables: Mapping[str, pa.Table]) -> Page:
-    """Return the page of a run from its tables. Raise NotFoundError if the run has no results yet."""
-    results = tables["results"].to_pylist()
-    details = {row["cell_id"]: json.loads(row["details"]) for row in tables["details"].to_pylist()}
-    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in results]
-    return page_of(tables, rows, build_ranks(rows, SEPARATION))
-
-
-def page_of(tables: Mapping[str, pa.Table], rows: Sequence[Row], ranks: RanksView) -> Page:
-    """Return the page of a run from its tables, its result rows with their details, and its ranks."""
-    first, order, curves = rows[0], _order(rows), tables["curves"].to_pylist()
+def report(run: FinishedRun, page: Page) -> Page:
+    """Return the page of a run."""
+    details = {row["cell_id"]: json.loads(row["details"]) for row in run.rows("details")}
+    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in run.rows("results")]
+    ranks = build_ranks(rows, SEPARATION)
+    first, order, curves = rows[0], _order(rows), run.rows("curves")
     best = best_of(ranks.boards, {row["metric"] for row in rows})
     board = build_board(rows, order, best)
     concepts = sorted({row["concept"] for row in rows if row["metric"] == SEPARATION and row["concept"]})
-    audit = build_audit(_optional(tables, "audit"), concepts)
+    audit = build_audit(run.rows("audit"), concepts)
     steered_layer = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
     is_steered = steered_layer is not None
     # Texts of users have no name but that of their concept.
     data = ", ".join(concepts) if first["dataset"] == "own" else first["dataset"]
-    return Page(
-        title="PoolBench",
+    return replace(
+        page,
         subject=f"{first['model']} on {data}, budget {first['budget']}",
         answer=Answer(spans(headline(best), order), list(answers(best))),
         board=board_table(rows, board, ranks),
-        problems=[*([_PLANTED] if first["dataset"] == "planted" else []), *problems(audit, rows, curves)],
+        problems=[
+            *([_PLANTED] if first["dataset"] == "planted" else []),
+            *problems(audit, rows, curves),
+            *(problem for problem in page.problems if problem.anchor != "nulls"),  # those with a reason of their own
+        ],
         picture=trade_off(board),
         parts=[
             audit_part(audit),
             *d1_parts(rows, order),
             *rank_parts(ranks, rank_diagrams(ranks.boards)),
             heat_map_part(rows, order),
-            cosine_part(_optional(tables, "cosines"), steered_layer),
+            cosine_part(run.rows("cosines") if "cosines" in run.tables else None, steered_layer),
             *([Part("curves", "Response curves", response_charts(curves), "Curves", _CURVES)] if is_steered else []),
             *prompted_parts(rows),
-            *published_parts(_optional(tables, "published"), rows, order),
+            *published_parts(run.rows("published"), rows, order),
             check_part(concept_checks(rows, leaders(rows)), is_steered),
             coverage_part(rows, order),
             *sink_parts(rows),
             *scorer_parts(rows),
         ],
     )
-
-
-def _optional(tables: Mapping[str, pa.Table], name: str) -> list[Row] | None:
-    """Return the rows of a table that not every run has."""
-    return tables[name].to_pylist() if name in tables else None
 
 
 def _order(rows: Iterable[Row]) -> list[str]:

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.contracts import Row
 from poolbench.statuses import Status
 from poolbench_corpora.audit import Verdict
 from poolbench_driver.contract.page import Problem
 from poolbench_driver.pages.boards.ranking import RankBoard
 from poolbench_driver.pages.boards.ranks import rank_text, tells_apart
+from poolbench_driver.pages.plain import null_lines
 from poolbench_driver.pages.text import listed
 from poolbench_driver.suites.poolbench.d1 import CEILING
+from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.checks import NOT_AUDITED
 
 #: The two questions of a run: what a probe separates, and what steering adds to a text.
@@ -136,9 +139,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
     return Best(purpose, best, equal, tied, len(board.entrants) - 1, unsure, limit, lead)
 
 
-def problems(
-    audit: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[Problem]:
+def problems(audit: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row] = ()) -> Iterator[Problem]:
     """Yield one problem per line: of corpora, scorers and saturated figures, and of other nulls."""
     for line in audit:
         if line["verdict"] == NOT_AUDITED:
@@ -158,26 +159,8 @@ def problems(
         if score > _HIGH:
             text = f"{name}: unsteered texts have a score of {score:.2f} already, so that D2 and D3 say little"
             yield Problem(text, "curves")
-    yield from map(Problem, _nulls(rows))
-
-
-def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line per status of the main figures that are null; scorers that failed have lines of their own."""
-    cells = [row for row in rows if row["metric"] in _MAIN and row["strategy"]]
-    concepts = {row["concept"] for row in cells}
-    nulls: dict[str, list[Mapping[str, Any]]] = {}
-    for row in cells:
-        if row["status"] not in (Status.OK, Status.SCORER_INVALID):
-            nulls.setdefault(row["status"], []).append(row)
-    for status, null_rows in nulls.items():
-        metrics, strategies, where = (
-            list(dict.fromkeys(row[n] for row in null_rows)) for n in ("metric", "strategy", "concept")
-        )
-        places = "" if set(where) == concepts else f" on {some(where, 'concepts')}"
-        yield (
-            f"{', '.join(metrics)} of {some(strategies, 'strategies')}{places} "
-            f"{'is' if len(null_rows) == 1 else 'are'} null, {status}: {null_rows[0]['reason']}"
-        )
+    others = [row for row in rows if row["status"] != Status.SCORER_INVALID]  # scorers have lines of their own
+    yield from map(Problem, null_lines(others, BOARD, _MAIN))
 
 
 def equal_to(best: str, means: Mapping[str, float]) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ PUBLISHED_METRICS = ("d1.auroc", "d2.scp", "d2.scp_1", "d3.ld", "d3.lc")
 Readings = dict[str, list[str]]
 
 
-def published_parts(published: Iterable[Row] | None, rows: Sequence[Row], order: Sequence[str]) -> Iterator[Part]:
+def published_parts(published: Iterable[Row], rows: Sequence[Row], order: Sequence[str]) -> Iterator[Part]:
     """Yield the published means beside the corrected ones, where the run has any."""
     table = build_published(published, rows, order)
     if table is None:
@@ -189,16 +189,16 @@ def published_parts(published: Iterable[Row] | None, rows: Sequence[Row], order:
     yield Part("published", heading, [table], "Published", " ".join(sentences))
 
 
-def build_published(published: Iterable[Row] | None, rows: Iterable[Row], order: Sequence[str]) -> Table | None:
+def build_published(published: Iterable[Row], rows: Iterable[Row], order: Sequence[str]) -> Table | None:
     """Return published and corrected means of the metrics that both have; None without them.
 
     Args:
-        published: Rows of `published.parquet`; None where a run has no such table.
+        published: Rows of `published.parquet`.
         rows: Result rows.
         order: Strategies as elsewhere on the page, for those with equal published AUROC.
     """
     corrected = by_strategy(row for row in rows if row["metric"] in PUBLISHED_METRICS)
-    theirs = by_strategy(published or ())
+    theirs = by_strategy(published)
     readings = _readings(theirs, {metric for _, metric in corrected})
     present = [name for name in order if any((name, metric) in theirs for metric in readings)]
     strategies = sorted(present, key=lambda name: -_first(theirs, name))

@@ -15,10 +15,10 @@ CHECKS = (
 )  # fmt: skip
 
 
-def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> list[Row]:
+def build_audit(rows: Iterable[Row], concepts: Iterable[str]) -> list[Row]:
     """Return one line per concept: verdict, reason and the figure of each check."""
     by_concept: dict[str, dict[str | None, Row]] = defaultdict(dict)
-    for row in rows or ():
+    for row in rows:
         by_concept[row["concept"]][row["check"]] = row
     return [_line(name, by_concept.get(name, {})) for name in dict.fromkeys(concepts)]
 
