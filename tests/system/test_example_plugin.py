@@ -198,8 +198,9 @@ def test_the_page_shows_the_example() -> None:
     page = (EXAMPLES.parent / "extending.md").read_text("utf-8")
     files = ("pyproject.toml", "src/poolbench_best_layer/suite.py", "src/poolbench_best_layer/__init__.py")
     whole = [(EXAMPLES / "best-layer" / file).read_text("utf-8") for file in files]
-    (excerpt,) = re.findall(r"```python\n(def plan.*?)```", page, re.DOTALL)
-    assert textwrap.indent(excerpt.replace("\n\n\n", "\n\n"), "    ") in whole[1]
+    for method in ("plan", "report"):
+        (excerpt,) = re.findall(rf"```python\n(def {method}.*?)```", page, re.DOTALL)
+        assert textwrap.indent(excerpt.replace("\n\n\n", "\n\n"), "    ") in whole[1]
     assert whole[0].partition("[project.entry-points")[2].partition("[tool")[0].strip() in page
     (metadata,) = re.findall(r"```python\n(SUITE = .*?)```", page, re.DOTALL)
     assert metadata in whole[2]

@@ -11,19 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from poolbench.config import MODEL_PRESETS, resolve_model
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.assemble import rank_rows
-from poolbench_driver.cluster.session import Session
+from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import JoinsRuns, ListsNeeds, Need, lines, require_all
 from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.contract.suite import BoardSpec
+from poolbench_driver.contract.suite import BoardSpec, Suite
 from poolbench_driver.doctor.finding import check_session
+from poolbench_driver.imports.states import is_imported
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import obtain
@@ -38,18 +40,19 @@ from poolbench_driver.trackers import TRACKERS
 BOARDS = "boards"
 
 
-def prepare_all(configs: Sequence[RunConfig], session: Session, track: Iterable[str] = ()) -> list[Job]:
-    """Plan the run of every model before any starts, on a cluster that is fit; `track` names trackers that follow it.
+def prepare_all(configs: Sequence[RunConfig], session: Session | None = None, track: Iterable[str] = ()) -> list[Job]:
+    """Plan the run of every model before any starts, on a cluster that is fit.
 
     Wrong names are reported first, then everything that is missing, then what only a plan can find, then what is wrong
     with the cluster; an error names the model where there are several. What stops no run is printed.
+
+    Args:
+        session: Connection to the cluster. None opens that of the commands, once the names are checked.
+        track: Names of trackers that follow the runs.
     """
     trackers = tuple(map(TRACKERS.get, track))
-    _require_one_corpus(configs)
-    suites = [SUITES.get(config.suite).load() for config in configs]
-    for suite, config in zip(suites, configs, strict=True):
-        suite.check(config)
-    needs = list[Need]()
+    suites, needs = _checked(configs), list[Need]()
+    session = session or open_session()
     for suite, config in zip(suites, configs, strict=True):
         if isinstance(suite, ListsNeeds):
             needs += suite.missing(config, session)
@@ -64,12 +67,16 @@ def prepare_all(configs: Sequence[RunConfig], session: Session, track: Iterable[
     return [replace(job, trackers=trackers) for job in jobs]
 
 
-def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Need]]:
-    """Plan the run of every model to count its work, also where something is missing, which is returned."""
-    _require_one_corpus(configs)
-    jobs, needs = [], list[Need]()
-    for config in configs:
-        suite, counted, model = SUITES.get(config.suite).load(), config, None
+def prepare_dry(configs: Sequence[RunConfig], session: Session | None = None) -> tuple[list[Job], list[Need]]:
+    """Plan the run of every model to count its work, also where something is missing, which is returned.
+
+    Args:
+        session: As for `prepare_all`.
+    """
+    suites, jobs, needs = _checked(configs), list[Job](), list[Need]()
+    session = session or open_session()
+    for suite, config in zip(suites, configs, strict=True):
+        counted, model = config, None
         if isinstance(suite, ListsNeeds):
             counted, model, absent = suite.stand_ins(config, session)
             needs += [*suite.missing(config, session), *absent]
@@ -77,6 +84,21 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
         settings = {name: getattr(config, name) for name, value in counted if value != getattr(config, name)}
         jobs.append(replace(job, plan=replace(job.plan, config=job.config.model_copy(update=settings))))
     return jobs, needs
+
+
+def _checked(configs: Sequence[RunConfig]) -> list[Suite[Any, Any, Any]]:
+    """Return the suite of each configuration. Raise UnknownNameError or ConfigError for what needs no cluster to see.
+
+    A preset of a model may still have to be made, and is not looked for.
+    """
+    _require_one_corpus(configs)
+    suites = [SUITES.get(config.suite).load() for config in configs]
+    for suite, config in zip(suites, configs, strict=True):
+        suite.check(config)
+    for config in configs:
+        if config.model not in MODEL_PRESETS and not is_imported(config.model):
+            resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
+    return suites
 
 
 def _require_one_corpus(configs: Sequence[RunConfig]) -> None:

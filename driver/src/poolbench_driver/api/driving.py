@@ -16,7 +16,7 @@ from poolbench.errors import ConfigError
 from poolbench.statuses import RunState
 from poolbench_driver import records
 from poolbench_driver.api.loading import Run
-from poolbench_driver.cluster.session import Session, open_session
+from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import default_preset, load_run_config
 from poolbench_driver.job import Job, Outcome
@@ -57,7 +57,7 @@ def run(
         PoolbenchError: The cluster cannot measure this configuration.
     """
     progress = open_display(display)
-    jobs = prepare_all([configured(config, settings)], open_session(), track)
+    jobs = prepare_all([configured(config, settings)], track=track)
     return next(run_all(jobs, Path(output), lambda: progress, max_failures))
 
 

@@ -169,11 +169,10 @@ def _cluster() -> ClusterSettings | None:
 def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[Run, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
     from poolbench_driver.cli.run import show_outcome
-    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
-    jobs = prepare_all([config], open_session())
+    jobs = prepare_all([config])
     with redirect_stdout(sys.stderr):
         outcome = next(run_all(jobs, output, partial(open_display, display)))
         code = show_outcome(outcome)

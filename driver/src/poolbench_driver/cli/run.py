@@ -22,7 +22,6 @@ from poolbench_driver.cli.suite_options import PRESET, help_rows, named_suite, r
 from poolbench_driver.cli.tables import AsJson, print_data
 
 if TYPE_CHECKING:
-    from poolbench_driver.cluster.session import Session
     from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import ClusterSize
     from poolbench_driver.job import Job, Outcome
@@ -192,13 +191,12 @@ def run(
 def _dry_run(
     configs: list[RunConfig], cluster: ClusterSize, assignments: list[Assignment], display: str | None, *, as_json: bool
 ) -> int:
-    session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.series import prepare_dry
 
     open_display(display).close()  # a wrong name is refused, as for a run
-    jobs, missing = prepare_dry(configs, session)
+    jobs, missing = prepare_dry(configs)
     return show_dry_run(jobs, cluster, assignments, missing, as_json=as_json)
 
 
@@ -212,13 +210,12 @@ def _run(
     detach: bool,
     as_json: bool,
 ) -> int:
-    session = _checked(configs)
     from poolbench_driver.loop.progress import open_display
     from poolbench_driver.records import create_run
     from poolbench_driver.series import prepare_all
 
     open_display(display)  # a wrong name is reported before the runs are planned
-    jobs = prepare_all(configs, session, track)
+    jobs = prepare_all(configs, track=track)
     if detach:
         return _detach(create_run(output, jobs[0].config), num_later=len(jobs) - 1, as_json=as_json)
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -266,23 +263,6 @@ def _show_board(jobs: Sequence[Job], output: Path) -> int:
         file = board.write(output / BOARDS)
         typer.echo(f"{board.shown()}\nboard: {file}")
     return Exit.DONE if len(finished) == len(jobs) else Exit.FAILURES
-
-
-def _checked(configs: list[RunConfig]) -> Session:
-    """Return the connection to the cluster; raise UnknownNameError before anything that takes seconds to import."""
-    from poolbench_driver.contract.registry import SUITES
-
-    for config in configs:
-        SUITES.get(config.suite).load().check(config)
-    from poolbench.config import MODEL_PRESETS, resolve_model
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports.states import is_imported
-
-    session = open_session()
-    for config in configs:
-        if config.model not in MODEL_PRESETS and not is_imported(config.model):  # a preset may still have to be made
-            resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
-    return session
 
 
 def names_of(text: str | None) -> list[str] | None:
