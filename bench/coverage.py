@@ -13,8 +13,8 @@ from scipy import stats
 
 from poolbench.statistics.auroc import auroc_resamples
 from poolbench.statistics.bootstrap import bootstrap_counts, group_mean_resamples, group_weights, percentile_interval
-from poolbench.statistics.correlation import spearman
-from poolbench.statistics.ranks import (
+from poolbench_driver.statistics.correlation import spearman
+from poolbench_driver.statistics.ranks import (
     friedman_test,
     iman_davenport_test,
     mean_rank_intervals,

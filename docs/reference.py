@@ -15,7 +15,6 @@ import typer
 import yaml
 
 import poolbench_driver
-from poolbench.contracts.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
 from poolbench.contracts.wire import HEALTH_PATH
 from poolbench.errors import PoolbenchError
 from poolbench.http.api import build_api
@@ -26,6 +25,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.cli.help import PROGRAM, CommandGroup
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.text import items, paragraph, schema, table
+from poolbench_driver.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
 from poolbench_driver.vectors.card import VectorCard
 
 FOLDER = Path(__file__).parent

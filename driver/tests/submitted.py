@@ -5,11 +5,11 @@ import zipfile
 from pathlib import Path
 
 from poolbench.config import resolve_model
-from poolbench.contracts.results import results_digest
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.contract.verification import State
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run, write_manifest, write_model
+from poolbench_driver.results import results_digest
 from poolbench_driver.sharing.bundle import submit
 from poolbench_driver.sharing.verification import Verification, verify
 

@@ -20,13 +20,13 @@ import yaml
 from driver.tests.conftest import Driver
 from tests.waiting import PATIENCE_S
 
-from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli import app, command_line
 from poolbench_driver.cli.help import CONTEXT_SETTINGS, CommandGroup
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.records import Run, create_run, write_failures, write_state, write_table
+from poolbench_driver.results import result_table
 from poolbench_driver.stages.failure import Failure
 
 NUM_COLUMNS, ROOM = 80, 40

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from driver.tests import conftest
 
-from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench_driver import load, ranks
@@ -19,6 +18,7 @@ from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, com
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.records import Run, create_run, write_table
+from poolbench_driver.results import result_table
 
 Rows = list[dict[str, Any]]
 STRATEGIES, CONCEPTS = ("A1_mean", "P1_last_token", "W1_first_k"), tuple(f"c{k}" for k in range(8))

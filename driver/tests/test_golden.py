@@ -21,13 +21,13 @@ from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
 from poolbench.contracts.keys import digest
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.results import DIGEST_DECIMALS, VOLATILE, results_digest
 from poolbench_driver.assemble import assemble
 from poolbench_driver.config import RunConfig, of_concepts
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import run_id
+from poolbench_driver.results import DIGEST_DECIMALS, VOLATILE, results_digest
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.planted.config import PlantedConfig

@@ -11,14 +11,14 @@ from driver.tests.conftest import invoked
 from driver.tests.run_folders import MadeRun
 
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
-from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import RunState
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
 from poolbench_driver.records import create_run, write_state, write_table
+from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size
+from poolbench_driver.statistics.training_size import required_training_size
 
 FIRST, SECOND = [0.70, 0.72, 0.71, 0.69, 0.73], [0.82, 0.85, 0.83, 0.80, 0.86]
 

@@ -11,10 +11,10 @@ import pytest
 from driver.tests.page_reader import heads_of, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import assembled
 
-from poolbench.contracts.results import result_table
 from poolbench_driver.pages.text import ending_of, json_of
 from poolbench_driver.records import Run, write_table
 from poolbench_driver.report import page_of, read_page, write_report
+from poolbench_driver.results import result_table
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.pages.text import items, paragraph, table, with_interval
+from poolbench_driver.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.suites.ce_bench.recordings import FIGURES, Entry, strata
 
 NUM_RESAMPLES = 1000

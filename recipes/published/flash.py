@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from poolbench.errors import InputError
-from poolbench.statistics.correlation import kendall
-from poolbench.statistics.winning_rate import mean_winning_rate, published_winning_rate
 from poolbench_driver.pages.text import table
+from poolbench_driver.statistics.correlation import kendall
+from poolbench_driver.statistics.winning_rate import mean_winning_rate, published_winning_rate
 from poolbench_driver.suites.holmes.recordings import DEFINITIONS, ScoreTable
 
 #: Fewest common models whose order is compared.

@@ -12,13 +12,13 @@ from functools import cache
 import numpy as np
 
 from poolbench.statistics.bootstrap import percentile_interval
-from poolbench.statistics.winning_rate import (
+from poolbench_driver.pages.text import items, paragraph, table, with_interval
+from poolbench_driver.statistics.winning_rate import (
     discriminability,
     present_means,
     scaled_ranks,
     winning_rate_resamples,
 )
-from poolbench_driver.pages.text import items, paragraph, table, with_interval
 from poolbench_driver.suites.holmes.recordings import DEFINITIONS, ScoreTable
 
 #: Models of at most 220 million parameters, which the paper compares by architecture.

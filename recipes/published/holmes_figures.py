@@ -14,12 +14,12 @@ from recipes.published.flash import chosen
 
 from poolbench.errors import InputError
 from poolbench.statistics.bootstrap import group_weights
-from poolbench.statistics.correlation import kendall
-from poolbench.statistics.winning_rate import winning_rate_resamples
 from poolbench_driver.contract.source import read_csv
 from poolbench_driver.contract.vega import Spec, drawn
 from poolbench_driver.pages.drawing import chart, looks_of, name_axis, number_axis, picture, points, trends
 from poolbench_driver.pages.text import paragraph, table, with_interval
+from poolbench_driver.statistics.correlation import kendall
+from poolbench_driver.statistics.winning_rate import winning_rate_resamples
 from poolbench_driver.suites.holmes.recordings import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"

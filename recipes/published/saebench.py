@@ -8,9 +8,9 @@ import numpy as np
 
 from poolbench.errors import InputError
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.contract.source import TableLine, read_csv
 from poolbench_driver.pages.text import interval, paragraph, table, with_interval
+from poolbench_driver.statistics.correlation import kendall, pearson, spearman
 from poolbench_driver.suites.ce_bench.recordings import L0_WEIGHT, architecture_of, width_of
 
 #: Columns of the table, and how the repository of CE-Bench names them.

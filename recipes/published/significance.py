@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 from recipes.published.stated import Check, Disagreement, Meaning, Significance
 
-from poolbench.statistics.ranks import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
 from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.statistics.ranks import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
 from poolbench_driver.suites.poolbench.published_table import PublishedTable
 
 #: The cells have five decimals, and the source tested unrounded ones: ties at .99998 move a p-value by about this much.

@@ -156,7 +156,7 @@ def test_a_suite_is_listed_and_its_settings_are_options(suite: Path, tmp_path: P
 PAGE = """
 import sys
 from pathlib import Path
-from poolbench.contracts.results import result_table
+from poolbench_driver.results import result_table
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import create_run, write_failures, write_table
@@ -180,7 +180,7 @@ leaderboard(["latest"], output, power=True)
 def test_a_suite_without_a_page_says_whether_its_data_tell_the_first_two_apart(suite: Path, tmp_path: Path) -> None:
     """By hand: differences of .3, .1 and .2 have a standard deviation of .1, so that the effect of .02 is .2.
 
-    statsmodels 0.15 solves 198.15 pairs for it (`shared/tests/test_statistics_planning.py`).
+    statsmodels 0.15 solves 198.15 pairs for it (`driver/tests/test_statistics_planning.py`).
     """
     done = run(suite, "-c", PAGE, str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,6 @@ from poolbench.errors import PoolbenchError, RestrictedError
 from poolbench.http.api import build_api
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts, open_store
-from poolbench.storage.copying import copy_store
 from poolbench.storage.directions import TABLE as DIRECTIONS
 from poolbench.storage.directions import NamedDirections
 from poolbench.storage.directions import table_of as directions_table
@@ -30,6 +29,7 @@ from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted
 from poolbench_corpora.stories.catalog import pairs_of
 from poolbench_driver.cli import app
+from poolbench_driver.cluster.copying import copy_store
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import create_run, write_table

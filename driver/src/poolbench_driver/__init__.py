@@ -28,8 +28,8 @@ The packages, from the top down. A package imports only packages below it, which
     queries     files and requests of the commands that ask one service
     doctor      checks of machine, cluster and models
     pilots      accuracies of pilot runs, and the number of passages that a comparison needs
-    config      the settings of a run
-    cluster     store, queue, leases and HTTP of the services
+    config      the settings of a run               results     result rows: columns, identity of a cell, digest
+    statistics  ranks, tests and their power        cluster     store, queue, leases and HTTP of the services
     dataset_folder  folders that are written completely or not at all
 """
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from poolbench import __version__
 from poolbench.contracts import Row
-from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.registry import SUITES
@@ -18,6 +17,7 @@ from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.loop import FoundDamageError
 from poolbench_driver.pages.boards.ranking import RankBoard, board_of
 from poolbench_driver.records import NOTES, now
+from poolbench_driver.results import cell_id, result_table
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
 

@@ -14,7 +14,6 @@ from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
 from poolbench.errors import NotFoundError, PoolbenchError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.statistics.wilcoxon import least_p
 from poolbench.storage import Artifacts
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.config import RunConfig
@@ -33,6 +32,7 @@ from poolbench_driver.pages.tokens import explained_blocks, feature_parts
 from poolbench_driver.queries.embedding import Embedder, Reference
 from poolbench_driver.records import Run, recall_concepts, write_table
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.statistics.wilcoxon import least_p
 
 #: Reads texts from the object store, by group and id.
 ReadStore = Callable[[TextGroup, Collection[str]], list[Row]]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
 from poolbench.statuses import RunState
 from poolbench.telemetry.ids import identified
@@ -34,6 +33,7 @@ from poolbench_driver.records import (
     write_table,
 )
 from poolbench_driver.report import page_of, write_page
+from poolbench_driver.results import results_digest
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan, committed_keys, first_notes
 from poolbench_driver.trackers import Feed, TrackerKind

@@ -12,10 +12,10 @@ import numpy as np
 from poolbench.errors import ConfigError, InputError
 from poolbench.statistics.bootstrap import t_interval
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, of_one_sign, shares_of
 from poolbench.statistics.paired import paired_differences
-from poolbench.statistics.training_size import num_parameters, recommend_training_size
 from poolbench_corpora.reading import name_in, records
+from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size, of_one_sign, shares_of
+from poolbench_driver.statistics.training_size import num_parameters, recommend_training_size
 
 #: File and line, and the columns there.
 Record = tuple[str, Mapping[str, Any]]

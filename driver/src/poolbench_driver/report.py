@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from poolbench.contracts.results import results_digest
 from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.page import Block, Cell, Column, Facts, Line, Page, Part, Prose, Table
@@ -14,6 +13,7 @@ from poolbench_driver.pages.html import Surroundings, html_of
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import json_of, markdown_of, page_from
 from poolbench_driver.records import NOTES, Run
+from poolbench_driver.results import results_digest
 
 
 def write_report(run: Run) -> Path:

@@ -10,11 +10,11 @@ from driver.tests.conftest import invoke
 from driver.tests.suites.poolbench.test_published_table import CELLS, SOURCE
 from typer.testing import Result
 
-from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.reproduce import num_steered_texts
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import Run, create_run, write_table
+from poolbench_driver.results import result_table
 
 
 @pytest.fixture

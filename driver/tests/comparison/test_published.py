@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
 from poolbench_driver.comparison.published import ComparedCell, RunRows, compare_cells
+from poolbench_driver.results import result_table
 from poolbench_driver.suites.poolbench.published_table import published_table
 
 TABLE = published_table()

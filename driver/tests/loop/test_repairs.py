@@ -17,7 +17,6 @@ from driver.tests.conftest import SteeredArtifacts
 from driver.tests.loop_bench import HASTY, A, B, Bench, C, Notes, add, job_of
 from tests.waiting import PATIENCE_S
 
-from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
@@ -27,6 +26,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import FoundDamageError, OutdatedPlanError
 from poolbench_driver.records import create_run, write_table
+from poolbench_driver.results import results_digest
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan
 

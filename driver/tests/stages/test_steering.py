@@ -10,13 +10,13 @@ from driver.tests.run_folders import rows_of
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import ModelRef, asset_path
-from poolbench.contracts.results import RESULT_SCHEMA
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES, strategies_of
 from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.ranks import build_ranks
+from poolbench_driver.results import RESULT_SCHEMA
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.poolbench.plan import make_plan, num_texts

@@ -18,8 +18,6 @@ from typer.testing import CliRunner
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import PILOT_ANSWERS
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
-from poolbench.statistics.mcnemar import mcnemar_power
-from poolbench.statistics.training_size import required_training_size
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, ExtractParams
 from poolbench.storage import Artifacts, open_store
@@ -33,6 +31,8 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run
 from poolbench_driver.report import page_of
+from poolbench_driver.statistics.mcnemar import mcnemar_power
+from poolbench_driver.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, check, plan, resolve
 from poolbench_driver.suites.data_requirements.sets import read_sets, sizes_of

@@ -20,7 +20,6 @@ from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, CorpusError, InputError, UnknownNameError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
@@ -37,6 +36,7 @@ from poolbench_driver.records import Run, create_run, write_table
 from poolbench_driver.report import page_of
 from poolbench_driver.series import SeriesBoard, prepare_all, prepare_dry
 from poolbench_driver.stages import probing_sets
+from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell, chosen_sets, plan, strategies_of

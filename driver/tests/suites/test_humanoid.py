@@ -19,7 +19,6 @@ from poolbench.config import asset_path, resolve_model
 from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNameError
 from poolbench.statuses import RunState, Status
 from poolbench.steps.extractor import EXTRACT
@@ -36,6 +35,7 @@ from poolbench_driver.contract.source import RowSource
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.records import Run, create_run
+from poolbench_driver.results import result_table
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.humanoid.config import HumanoidConfig

@@ -10,7 +10,7 @@ from recipes.data_requirements.claims import MLP, PUBLISHED, SCRAMBLED, STATIC, 
 from recipes.data_requirements.lengths import LENGTHS
 from recipes.data_requirements.models import SHARES
 
-from poolbench.statistics.training_size import required_training_size
+from poolbench_driver.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements.config import Configuration, display_name
 from poolbench_driver.suites.data_requirements.metrics import DIFFERENCE, POWER, RECOMMENDED
 from poolbench_driver.suites.data_requirements.metrics import PUBLISHED as BOUND

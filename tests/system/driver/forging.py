@@ -13,7 +13,6 @@ from driver.tests.conftest import BUDGET, SteeredArtifacts
 from driver.tests.loop_bench import FAST, Bench, Notes, job_of
 
 from poolbench.contracts.measures import Measure, measures_table, to_rows
-from poolbench.contracts.results import result_table, results_digest
 from poolbench.contracts.tables import MEASURES, PROBE_SCORES, table_from_rows
 from poolbench.pooling.registry import select_strategies
 from poolbench_driver.assemble import rank_rows
@@ -22,6 +21,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.records import Run, create_run, write_manifest, write_table
+from poolbench_driver.results import result_table, results_digest
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.rerun import Rerun
 from poolbench_driver.sharing.signatures import sign

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from poolbench.statistics.mcnemar import mcnemar_test
-from poolbench.statistics.pilots import recommended_size
 from poolbench.steps.prober import PilotParams
+from poolbench_driver.statistics.mcnemar import mcnemar_test
+from poolbench_driver.statistics.pilots import recommended_size
 from poolbench_driver.suites.data_requirements.size_comparison import SizeComparison, compare_sizes
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, pilot_answers

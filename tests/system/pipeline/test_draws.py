@@ -91,9 +91,9 @@ KEEPS_GROUPS = {
 DRAWS_UNITS = {
     "poolbench.statistics.bootstrap:mean_interval": "concepts, each the mean over its cells",
     "poolbench.statistics.paired:_num_reached": "signs of concepts, each the mean over its cells",
-    "poolbench.statistics.ranks:mean_rank_intervals": "concepts, each the mean over models",
+    "poolbench_driver.statistics.ranks:mean_rank_intervals": "concepts, each the mean over models",
     "poolbench.statistics.bootstrap:bootstrap_counts": "the units that its caller names",
-    "poolbench.statistics.winning_rate:rank_resolution": "probing sets or concepts",
+    "poolbench_driver.statistics.winning_rate:rank_resolution": "probing sets or concepts",
     "poolbench_driver.comparison.changes:_value_row": "concepts, each the mean over its cells",
     "poolbench_driver.comparison.changes:_rank_changes": "concepts",
     "poolbench_driver.console.board:tied_with_best": "concepts, or what else the suite averages over",

@@ -9,7 +9,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.contracts.results import result_table
 from poolbench.errors import NotFoundError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.scorer import TrainParams
@@ -21,6 +20,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import create_run, write_table
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export
+from poolbench_driver.results import result_table
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_scorer.classifiers.scorer import load_scorer

@@ -216,7 +216,7 @@ def _entrant(answers: Answers, run: str, name: str | None, others: Collection[st
 
 def _print_runs(pair: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print how many comparisons the items at hand decide, then each."""
-    from poolbench.statistics.mcnemar import SUFFICIENT
+    from poolbench_driver.statistics.mcnemar import SUFFICIENT
 
     decided = sum(row["power"] >= SUFFICIENT for row in rows)
     typer.echo(

@@ -167,8 +167,8 @@ def copy_store(
 ) -> None:
     """Copy an object store, as a backup or to move it; sensitive concepts are left out. The same command continues."""
     from poolbench.storage import open_store
-    from poolbench.storage.copying import copy_store as copy
     from poolbench.storage.opening import folder_of_store
+    from poolbench_driver.cluster.copying import copy_store as copy
 
     if source.rstrip("/") == target.rstrip("/"):
         raise ConfigError(f"{source} cannot be copied onto itself")

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from poolbench.statistics.bootstrap import bootstrap_counts, mean_interval, percentile_interval
-from poolbench.statistics.multiple import holm
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench.statuses import Status
 from poolbench_driver.comparison.pairing import (
@@ -24,6 +23,7 @@ from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.pages.boards.agreement import rank_agreements, ranks_of
 from poolbench_driver.pages.boards.cell_table import DROP_STATUSES, WORST_STATUSES
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
+from poolbench_driver.statistics.multiple import holm
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.contracts import Row
-from poolbench.contracts.results import IDENTITY
 from poolbench.errors import ConfigError, InputError, UnknownNameError
 from poolbench_driver.records import Run
+from poolbench_driver.results import IDENTITY
 
 
 def read_results(run: Run) -> list[dict[str, Any]]:

@@ -18,14 +18,14 @@ import numpy as np
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
-from poolbench.statistics.multiple import benjamini_hochberg
-from poolbench.statistics.ranks import best_first
 from poolbench_driver.contract.metrics import is_higher_better, metric_info
 from poolbench_driver.contract.page import Answer, Cell, Column, Form, FormField, Line, Page, Part, Span, Table
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.pages.text import interval
 from poolbench_driver.records import Run, Runs
+from poolbench_driver.statistics.multiple import benjamini_hochberg
+from poolbench_driver.statistics.ranks import best_first
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,6 @@ import pyarrow.csv as pacsv
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.keys import digest
 from poolbench.errors import CellError, ConfigError, CorpusError, EndpointError, InputError, shown
-from poolbench.statistics.correlation import spearman
 from poolbench.statistics.response import MIN_OPENINGS
 from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
@@ -29,6 +28,7 @@ from poolbench_driver.find.figures import Samples
 from poolbench_driver.find.held_out import HeldOutText
 from poolbench_driver.pages.text import listed
 from poolbench_driver.queries.endpoint import EndpointModel, Reply, in_parallel
+from poolbench_driver.statistics.correlation import spearman
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 

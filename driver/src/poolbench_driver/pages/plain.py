@@ -12,11 +12,11 @@ from urllib.parse import quote
 import numpy as np
 
 from poolbench.contracts import Row
-from poolbench.statistics.ranks import best_first
 from poolbench.statuses import Status
 from poolbench_driver.contract.page import Answer, Cell, Line, Page, Passage, Problem, Span, Table
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.pages.text import interval, listed
+from poolbench_driver.statistics.ranks import best_first
 
 
 def number(value: float | None, spec: str = ".3f", note: str = "") -> Cell:

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from poolbench.config import resolve_model
 from poolbench.contracts import Row
-from poolbench.contracts.results import cell_id, results_digest
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.contract.abilities import VerifiesFigures
 from poolbench_driver.contract.verification import Check, Say, State, differs, is_close, named
 from poolbench_driver.dataset_folder import CHECKSUMS, MANIFEST, files_below, sha256_of
 from poolbench_driver.records import Run, manifest_files, recall_concepts, run_id
+from poolbench_driver.results import cell_id, results_digest
 from poolbench_driver.sharing.bundle import SIGNATURE, Bundle, checksums, opened
 from poolbench_driver.sharing.signatures import check
 

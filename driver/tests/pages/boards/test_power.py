@@ -13,10 +13,7 @@ import pytest
 from driver.tests.run_folders import MadeRun, written
 from scipy import stats
 
-from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size
-from poolbench.statistics.paired_power import paired_power
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import Units
@@ -26,6 +23,9 @@ from poolbench_driver.contract.suite import BoardSpec, Suite, SuiteInfo
 from poolbench_driver.pages.boards.power import PairPower, neighbours, power_table, sentence
 from poolbench_driver.pages.text import block_markdown
 from poolbench_driver.records import Run, create_run
+from poolbench_driver.results import result_table
+from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size
+from poolbench_driver.statistics.paired_power import paired_power
 
 #: Four differences with mean 1/2 and standard deviation 1, so that the effect is .5.
 HALF = (0.5 - math.sqrt(0.75), 0.5 + math.sqrt(0.75), 0.5 - math.sqrt(0.75), 0.5 + math.sqrt(0.75))

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from poolbench.errors import ConfigError
-from poolbench.statistics.ranks import nemenyi_critical_difference
 from poolbench_driver.pages.boards.agreement import layer_stability, rank_agreements
 from poolbench_driver.pages.boards.ranking import rank_board
 from poolbench_driver.pages.boards.ranks import block_agreement, boards_by, family_ranks, winning_rates
+from poolbench_driver.statistics.ranks import nemenyi_critical_difference
 
 
 def cell(strategy, concept, value, status="ok", metric="d1.auroc"):

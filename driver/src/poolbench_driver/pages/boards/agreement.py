@@ -9,12 +9,12 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.statistics.bootstrap import NUM_RESAMPLES, bootstrap_counts, percentile_interval
-from poolbench.statistics.correlation import MIN_POINTS, spearman
-from poolbench.statistics.ranks import block_ranks, mean_ranks
 from poolbench.statuses import Status
 from poolbench_driver.contract.metrics import is_higher_better
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES, require_one_quantity
 from poolbench_driver.pages.boards.ranking import RankBoard
+from poolbench_driver.statistics.correlation import MIN_POINTS, spearman
+from poolbench_driver.statistics.ranks import block_ranks, mean_ranks
 
 CI_METHOD = "cluster bootstrap over concepts, percentile"
 

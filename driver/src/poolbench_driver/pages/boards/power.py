@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from poolbench.errors import ConfigError, NotFoundError
-from poolbench.statistics.mcnemar import SUFFICIENT, mcnemar_power, mcnemar_size, shares_of
-from poolbench.statistics.paired_power import paired_power, paired_size
-from poolbench.statistics.wilcoxon import least_p
 from poolbench_driver.contract.abilities import AT_LAYER, HasUnits, KeepsAnswers
 from poolbench_driver.contract.metrics import is_higher_better
 from poolbench_driver.contract.page import Column, Heads, Line, Table
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, board_of
 from poolbench_driver.pages.plain import number
+from poolbench_driver.statistics.mcnemar import SUFFICIENT, mcnemar_power, mcnemar_size, shares_of
+from poolbench_driver.statistics.paired_power import paired_power, paired_size
+from poolbench_driver.statistics.wilcoxon import least_p
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import BoardSpec, FinishedRun, SuiteInfo

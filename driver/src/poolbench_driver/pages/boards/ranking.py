@@ -10,8 +10,12 @@ import numpy as np
 
 from poolbench.contracts.measures import Measure
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.multiple import benjamini_hochberg, holm
-from poolbench.statistics.ranks import (
+from poolbench.statuses import Status
+from poolbench_driver.contract.metrics import is_higher_better, metric_info
+from poolbench_driver.contract.suite import BoardSpec
+from poolbench_driver.pages.boards.cell_table import cell_table, require_one_quantity
+from poolbench_driver.statistics.multiple import benjamini_hochberg, holm
+from poolbench_driver.statistics.ranks import (
     best_first,
     block_ranks,
     complete_ranks,
@@ -23,11 +27,7 @@ from poolbench.statistics.ranks import (
     nemenyi_test,
     tie_groups,
 )
-from poolbench.statistics.wilcoxon import least_p, wilcoxon_test
-from poolbench.statuses import Status
-from poolbench_driver.contract.metrics import is_higher_better, metric_info
-from poolbench_driver.contract.suite import BoardSpec
-from poolbench_driver.pages.boards.cell_table import cell_table, require_one_quantity
+from poolbench_driver.statistics.wilcoxon import least_p, wilcoxon_test
 
 
 def pairwise_rows(

@@ -14,10 +14,10 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.ranks import best_first, mean_rank_intervals, mean_ranks
-from poolbench.statistics.winning_rate import discriminability, mean_winning_rate, rank_resolution
 from poolbench_driver.pages.boards.agreement import RankAgreement, rank_agreements
 from poolbench_driver.pages.boards.ranking import LEVEL, RankBoard, rank_board
+from poolbench_driver.statistics.ranks import best_first, mean_rank_intervals, mean_ranks
+from poolbench_driver.statistics.winning_rate import discriminability, mean_winning_rate, rank_resolution
 
 Cell = Mapping[str, Any]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poolbench.contracts import Row
-from poolbench.statistics.correlation import pearson, spearman
 from poolbench_driver.contract.page import Problem, Span
 from poolbench_driver.pages.plain import figures_by
+from poolbench_driver.statistics.correlation import pearson, spearman
 from poolbench_driver.suites.ce_bench.concepts import sparse_means
 from poolbench_driver.suites.ce_bench.families import (
     AUTOENCODER,

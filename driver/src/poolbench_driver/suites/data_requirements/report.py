@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from poolbench.contracts import Row
-from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
 from poolbench_driver.contract.evidence import Evidence, OpenedCell
 from poolbench_driver.contract.page import Answer, Block, Cell, Column, Heads, Line, Page, Part, Picture, Problem, Table
@@ -17,6 +16,7 @@ from poolbench_driver.contract.vega import ACCENT, COLOURS
 from poolbench_driver.pages import drawing as draw
 from poolbench_driver.pages.plain import HasFigures, entrant_cell, figure, figures_by, number, spans
 from poolbench_driver.pages.text import listed
+from poolbench_driver.statistics.mcnemar import SUFFICIENT
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 from poolbench_driver.suites.data_requirements.rows import SPLITS

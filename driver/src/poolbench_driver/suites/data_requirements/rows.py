@@ -9,13 +9,13 @@ import pyarrow as pa
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
-from poolbench.statistics.mcnemar import mcnemar_size
-from poolbench.statistics.pilots import recommended_size
-from poolbench.statistics.training_size import required_training_size
 from poolbench.statuses import Status
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.stages.failure import Failure
+from poolbench_driver.statistics.mcnemar import mcnemar_size
+from poolbench_driver.statistics.pilots import recommended_size
+from poolbench_driver.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.config import display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, DataScope

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.errors import CellError
-from poolbench.statistics.mcnemar import SUFFICIENT
-from poolbench.statistics.pilots import SizePilot, rotation_interval
 from poolbench.statuses import Status
 from poolbench_driver.pilots import PilotComparison, Power
+from poolbench_driver.statistics.mcnemar import SUFFICIENT
+from poolbench_driver.statistics.pilots import SizePilot, rotation_interval
 
 #: What names a fold, and counts of its test examples.
 _FOLD, _COUNTS = ("size", "seed", "fold"), ("n", "only_second", "only_first", "first", "second")

@@ -10,12 +10,12 @@ import pyarrow as pa
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.statistics.bootstrap import group_weights, percentile_interval
-from poolbench.statistics.mcnemar import mcnemar_test
-from poolbench.statistics.multiple import holm
-from poolbench.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench.statuses import Status
 from poolbench_corpora.probing import ProbingData
 from poolbench_driver.contract.evidence import MARKED_TEXT
+from poolbench_driver.statistics.mcnemar import mcnemar_test
+from poolbench_driver.statistics.multiple import holm
+from poolbench_driver.statistics.winning_rate import published_winning_rate, winning_rate_resamples
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 
 CI_METHOD = "cluster bootstrap over phenomena, percentile"

@@ -10,7 +10,10 @@ import numpy as np
 
 from poolbench.errors import InputError, shown
 from poolbench.statistics.bootstrap import group_weights, percentile_interval
-from poolbench.statistics.winning_rate import (
+from poolbench_corpora.probing import suite_sets
+from poolbench_driver.contract.source import TableLine, read_csv
+from poolbench_driver.pages.text import interval, items, paragraph, table
+from poolbench_driver.statistics.winning_rate import (
     Scale,
     mean_winning_rate,
     present_means,
@@ -18,9 +21,6 @@ from poolbench.statistics.winning_rate import (
     scaled_ranks,
     winning_rate_resamples,
 )
-from poolbench_corpora.probing import suite_sets
-from poolbench_driver.contract.source import TableLine, read_csv
-from poolbench_driver.pages.text import interval, items, paragraph, table
 
 TYPES = ("morphology", "syntax", "semantics", "reasoning", "discourse")
 #: Definitions of the winning rate by name, with the scale of their ranks; `pairs` has no ranks.

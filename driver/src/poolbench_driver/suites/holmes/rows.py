@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from poolbench.config import EMBEDDING, EMBEDDING_INDEX, FINAL
 from poolbench.contracts import Row
-from poolbench.statistics.ranks import best_first
-from poolbench.statistics.winning_rate import discriminability
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.contract.suite import Tables
+from poolbench_driver.statistics.ranks import best_first
+from poolbench_driver.statistics.winning_rate import discriminability
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell
 from poolbench_driver.suites.holmes.rates import (

@@ -13,13 +13,13 @@ import numpy as np
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
-from poolbench.statistics.ranks import best_first
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
 from poolbench_driver.contract.page import Cell
 from poolbench_driver.pages.boards.cell_table import require_one_quantity
 from poolbench_driver.pages.plain import entrant_path, figure, figures_by, number
 from poolbench_driver.pages.text import listed
+from poolbench_driver.statistics.ranks import best_first
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.rates import compared, winning_rates

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.results import AUDIT_SCHEMA
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import CellError, InputError
 from poolbench.statistics.auroc import auroc_resamples
@@ -23,6 +22,7 @@ from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_corpora.audit import Audit, audit
 from poolbench_driver.contract.source import RowSource
+from poolbench_driver.results import AUDIT_SCHEMA
 from poolbench_driver.suites.poolbench.d1 import identity_of
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 

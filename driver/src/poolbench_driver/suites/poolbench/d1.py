@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
-from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.errors import CellError
 from poolbench.pooling.registry import STRATEGIES
@@ -18,6 +17,7 @@ from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.contract.abilities import AT_LAYER, Answers
 from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
+from poolbench_driver.results import COSINE_SCHEMA
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows

@@ -11,9 +11,9 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import percentile_interval
-from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.response import FluencyRules, ResponseGrid, best_column, mean_scores, perplexity_ratio
 from poolbench.statuses import Status
+from poolbench_driver.statistics.correlation import MIN_POINTS, spearman
 
 
 def opening_interval(

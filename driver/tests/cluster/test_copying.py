@@ -11,12 +11,12 @@ import pytest
 from driver.tests.conftest import Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
 
-from poolbench.contracts.results import results_digest
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, store_id
-from poolbench.storage.copying import copy_store
 from poolbench.storage.folder import FolderStore
+from poolbench_driver.cluster.copying import copy_store
 from poolbench_driver.records import create_run
+from poolbench_driver.results import results_digest
 
 
 @pytest.fixture

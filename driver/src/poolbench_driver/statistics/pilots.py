@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from poolbench.statistics.inputs import finite_values
-from poolbench.statistics.mcnemar import mcnemar_size, mean_power
+from poolbench_driver.statistics.mcnemar import mcnemar_size, mean_power
 
 
 class SizePilot(NamedTuple):

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test, mean_power, shares_of
-from poolbench.statistics.paired_power import paired_power, paired_size
-from poolbench.statistics.pilots import SizePilot, recommended_size, rotation_interval, size_power
-from poolbench.statistics.training_size import (
+from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size, mcnemar_test, mean_power, shares_of
+from poolbench_driver.statistics.paired_power import paired_power, paired_size
+from poolbench_driver.statistics.pilots import SizePilot, recommended_size, rotation_interval, size_power
+from poolbench_driver.statistics.training_size import (
     num_parameters,
     recommend_training_size,
     required_training_size,

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from poolbench.statistics.bootstrap import bootstrap_counts
-from poolbench.statistics.correlation import kendall
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statuses import Status
+from poolbench_driver.statistics.correlation import kendall
 
 #: Between whose minimum and maximum published ranks are scaled: those of the dataset, or of the model.
 Scale = Literal["row", "column"]

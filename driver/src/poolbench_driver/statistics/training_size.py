@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.mcnemar import SUFFICIENT
 from poolbench.statuses import Status
+from poolbench_driver.statistics.mcnemar import SUFFICIENT
 
 SizeProtocol = Literal["published", "corrected"]
 #: What an effect is a difference of: accuracies, selectivities, or code lengths as shares of the uniform code's.

@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.weightstats import DescrStatsW
 
-from poolbench.statistics.bootstrap import t_interval
-from poolbench.statistics.correlation import kendall, pearson, spearman
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.multiple import benjamini_hochberg, holm
-from poolbench.statistics.paired import paired_permutation_test
-from poolbench.statistics.ranks import (
+from poolbench_driver.statistics.correlation import kendall, pearson, spearman
+from poolbench_driver.statistics.multiple import benjamini_hochberg, holm
+from poolbench_driver.statistics.ranks import (
     best_first,
     block_ranks,
     complete_ranks,
@@ -30,7 +27,7 @@ from poolbench.statistics.ranks import (
     nemenyi_test,
     tie_groups,
 )
-from poolbench.statistics.wilcoxon import least_p, wilcoxon_test
+from poolbench_driver.statistics.wilcoxon import least_p, wilcoxon_test
 
 
 @pytest.fixture
@@ -159,51 +156,11 @@ def test_wilcoxon_by_hand():
     assert wilcoxon_test(np.zeros(4)) == (1.0, 0.0)
 
 
-def test_a_paired_permutation_by_hand_in_any_order_and_scale():
-    # signs of 1, 2, 4: only +++ and --- reach 7
-    assert paired_permutation_test(np.array([1.0, 2.0, 4.0])) == (2 / 8, 7 / 3, 0)
-    assert paired_permutation_test(np.array([1.0, 1.0, -2.0])).p_value == 1
-    assert paired_permutation_test(np.zeros(5)).p_value == 1
-    values = np.random.default_rng(5).normal(0.4, 1, size=12)
-    expected = paired_permutation_test(values).p_value
-    assert paired_permutation_test(values[::-1]).p_value == expected
-    assert paired_permutation_test(-3 * values).p_value == expected
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_exact_p_agrees_with_scipy(seed):
-    values = np.random.default_rng(seed).normal(0.5, 1, size=10).round(1)
-    other = np.zeros(10)
-    expected = stats.permutation_test(
-        (values, other), lambda x, y, axis: (x - y).mean(axis=axis), permutation_type="samples",
-        vectorized=True, n_resamples=np.inf,
-    )  # fmt: skip
-    assert paired_permutation_test(values).p_value == pytest.approx(expected.pvalue, abs=1e-12)
-
-
-def test_drawn_p_approaches_the_exact_one_and_follows_the_seed():
-    values = np.random.default_rng(1).normal(0.3, 1, size=18)
-    exact = paired_permutation_test(values).p_value
-    padded = np.concatenate([values, np.full(10, 1e-9)])  # too many units to count, the same question
-    drawn = paired_permutation_test(padded, num_resamples=20_000)
-    assert drawn.num_drawn == 20_000
-    assert drawn.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
-    values = np.full(60, 1.0)
-    assert paired_permutation_test(values, num_resamples=99).p_value == 1 / 100
-    noise = np.random.default_rng(0).normal(size=60)
-    first, again, other = (paired_permutation_test(noise, num_resamples=200, seed=s).p_value for s in (1, 1, 2))
-    assert first == again != other
-
-
 @pytest.mark.parametrize(
     ("test", "values", "status"),
     [
         (wilcoxon_test, [], "too_few"),
         (wilcoxon_test, [1.0, np.nan], "non_finite"),
-        (paired_permutation_test, [], "too_few"),
-        (paired_permutation_test, [1.0, np.nan], "non_finite"),
-        (paired_permutation_test, [1.0, np.inf], "non_finite"),  # its p came out as 0
-        (paired_permutation_test, [[1.0], [2.0]], "failed"),
     ],
 )
 def test_bad_input_has_a_typed_reason(test, values, status):
@@ -250,11 +207,6 @@ def test_p_of_blocks_that_all_agree_is_that_of_every_order(row):
 def test_corrections_agree_with_statsmodels(ours, theirs):
     p_values = np.random.default_rng(2).random(30).round(2) ** 2
     np.testing.assert_allclose(ours(p_values), multipletests(p_values, method=theirs)[1], atol=1e-12)
-
-
-def test_t_interval_agrees_with_statsmodels():
-    values = np.random.default_rng(3).normal(size=5)
-    assert t_interval(values) == pytest.approx(DescrStatsW(values).tconfint_mean())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -314,3 +266,15 @@ def test_fewer_blocks_do_not_lead_and_no_mean_is_last() -> None:
     means, counts = np.array([1.0, 2.0, np.nan, 1.5, 2.0]), np.array([2, 3, 3, 3, 3])
     assert best_first(means, counts) == [3, 1, 4, 0, 2]
     assert best_first(np.empty(0), np.empty(0)) == []
+
+
+@pytest.mark.parametrize("test", [friedman_test, nemenyi_test])
+def test_rank_tests_say_what_is_missing(test):
+    for scores, status in (
+        (np.ones((1, 4)), "too_few"),
+        (np.full((5, 4), np.nan), "non_finite"),
+        (np.ones(3), "failed"),
+    ):
+        with pytest.raises(StatisticError) as caught:
+            test(scores)
+        assert caught.value.status == status

@@ -7,7 +7,7 @@ from scipy import stats
 
 from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.winning_rate import (
+from poolbench_driver.statistics.winning_rate import (
     discriminability,
     mean_winning_rate,
     published_winning_rate,
