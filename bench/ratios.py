@@ -9,13 +9,6 @@ _EXTRACT = {
 }
 _VERBS = ("extractor/embed", "pooler/annotate", "pooler/pool", "prober/probe", "prober/direction")
 _VERBS += ("scorer/score", "steerer/generate", "steerer/perplexity")
-_COVERAGE = (
-    *("coverage.mean_normal", "coverage.mean_skewed", "coverage.auroc", "coverage.mean_rank", "level.friedman"),
-    *("level.iman_davenport", "level.nemenyi", "rank_agreement.mean", "rank_agreement.coverage"),
-)
-#: Numbers of groups that `coverage` simulates: the demo's concepts, and twice as many; the card's, and two and three
-#: models of them were they independent; then where 93 to 97 % are demanded.
-GROUPS = (4, 8, 17, 33, 51, 200, 400)
 
 
 def _steer(target: str) -> dict[str, str]:
@@ -43,7 +36,6 @@ RATIOS: dict[str, dict[str, str]] = {
         "corpus.validate_within_target": ">= 1",
         "corpus.near_within_target": ">= 1",
     },
-    "coverage": {f"{name}.{groups}": "" for name in _COVERAGE for groups in GROUPS},
     "extract": _EXTRACT,
     "find": {"find.pairs_rate": ">= .95", "lazy.texts": "<= .67"},
     "gpu_extract": _EXTRACT,
@@ -81,9 +73,6 @@ RATIOS: dict[str, dict[str, str]] = {
     },
     "scale_check": {"scale_check.simulated_vs_real": "", "scale_check.vs_tolerance": "<= 1"},
     "served_steer": {"served.steer": ""},
-    "soak_steer": {
-        "soak_steer.left_in_use": "<= 0", "soak_steer.growth_mib": "<= 64", "soak_steer.register_1000_s": "<= 2",
-    },
     "steer": _steer(">= .95"),
     "store": {
         "store.put_rate": ">= 200",
