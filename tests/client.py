@@ -28,7 +28,7 @@ TESTS = (
     *(f"shared/tests/test_{name}.py" for name in ("concepts", "contracts", "settings_files", "steps", "texts")),
     *(
         f"shared/tests/{name}.py"
-        for name in ("settings/test_access", "storage/test_artifacts", "storage/test_directions")
+        for name in ("settings/test_access", "storage/test_artifacts", "library/test_directions")
     ),
     *(f"driver/tests/test_{name}.py" for name in ("cli_imports", "config", "dataset_folder", "queries")),
     *(f"driver/tests/cluster/test_{name}.py" for name in ("services", "session")),

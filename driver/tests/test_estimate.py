@@ -16,11 +16,11 @@ from poolbench.config import ModelRef
 from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
+from poolbench.contracts.work import Shape
 from poolbench.pooling.registry import STRATEGIES, select_strategies
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.leases import FolderLeases
 from poolbench.steps import SERVICE_STEPS, scorer, steerer
-from poolbench.steps.work import Shape
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Handler

@@ -18,11 +18,11 @@ from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, SERVICES, run_path
 from poolbench.errors import PoolbenchError, RestrictedError
 from poolbench.http.api import build_api
+from poolbench.library.directions import TABLE as DIRECTIONS
+from poolbench.library.directions import NamedDirections
+from poolbench.library.directions import table_of as directions_table
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts, open_store
-from poolbench.storage.directions import TABLE as DIRECTIONS
-from poolbench.storage.directions import NamedDirections
-from poolbench.storage.directions import table_of as directions_table
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import load_service
 from poolbench_corpora.io import CorpusManifest, write_corpus

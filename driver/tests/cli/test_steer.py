@@ -167,7 +167,7 @@ def measured(steerer, tmp_path):
     """The cluster of `steerer` after a run that measured contrast."""
     from poolbench.config import resolve_model
     from poolbench.contracts.wire import RUN_FILES, run_path
-    from poolbench.storage.directions import TABLE, table_of
+    from poolbench.library.directions import TABLE, table_of
 
     row = {"model": "demo", "model_revision": resolve_model("demo").revision, "concept": "contrast"}
     row |= {"strategy": "A1_mean", "layer": 3, "construction": "C1"}

@@ -22,8 +22,8 @@ from tests.servers.services import cluster_environment
 
 from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.errors import InputError, RestrictedError
+from poolbench.library.directions import NamedDirection
 from poolbench.settings import ClusterSettings
-from poolbench.storage.directions import NamedDirection
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
 from poolbench_driver.console.playground import latest, piece_of, vectors_of_file

@@ -10,7 +10,7 @@ from driver.tests.run_folders import MadeRun
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.storage import open_store
 from poolbench_corpora.places.passages import TEXTS, planted_passages
 from poolbench_driver.contract.load import load_run_config

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from poolbench.contracts.wire import RUN_CANCEL, RUN_STATE, run_path
 from poolbench.http.api import build_api
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.storage.folder import FolderStore
 from poolbench_pooler import cluster
 from poolbench_pooler.service import PoolerService

@@ -15,7 +15,7 @@ from tests.servers.services import TOKEN, serving
 from tests.waiting import PATIENCE_S
 
 from poolbench.http.api import build_api
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.storage import open_store
 from poolbench_pooler.service import PoolerService
 

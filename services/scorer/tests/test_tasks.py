@@ -9,11 +9,11 @@ import pytest
 from tests.servers.counted import Counted
 
 from poolbench.contracts.tables import PROMPTS, SCORES, TEXTS, table_from_rows
-from poolbench.errors import InputError, IntegrityError, NotFoundError, UnknownConceptError, UnknownNameError
+from poolbench.errors import InputError, NotFoundError, UnknownConceptError, UnknownNameError
+from poolbench.library.scorers import ScorerRecords, name_scorer, record_gate
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.scorers import ScorerRecords, name_scorer, record_gate
 from poolbench_scorer.classifiers.shelf import ScorerShelf
 from poolbench_scorer.http.requests import ScoreRequest
 from poolbench_scorer.service import ScorerService
@@ -209,18 +209,6 @@ def test_a_base_of_two_concepts_names_no_scorer(tmp_path: Path) -> None:
     shelf = ScorerShelf(artifacts)
     with pytest.raises(UnknownNameError, match="hedging@someone/scorers"):
         shelf.resolve("someone/scorers", shelf.records())
-
-
-def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
-    record_gate(store, "contrast", "scorer.train.1", "scorer.gate.1", passed=True, reason="")
-    records = ScorerRecords(store)
-    assert records.gate("contrast", "scorer.train.1") == (True, None)
-    assert records.gate("contrast", "scorer.train.2") is None and records.gate("hedging", "scorer.train.1") is None
-    (record,) = store.list("scorers/contrast/gates/")
-    store.put(record.path, b"[]")
-    with pytest.raises(IntegrityError, match=r"contrast/gates/.* is damaged; remove it"):
-        ScorerRecords(store).gate("contrast", "scorer.train.1")
 
 
 def test_a_request_lists_the_scorers_once_and_reads_what_changed(

@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import run_path
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import queue_name
 from poolbench.queue.letters import DeadLetter

@@ -18,7 +18,7 @@ from typer.testing import Result
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import ConfigError, UnknownConceptError
-from poolbench.library import Library, attach
+from poolbench.library.concepts import Library, attach
 from poolbench.storage import Artifacts, open_store
 from poolbench_corpora.io import CorpusManifest, write_corpus
 from poolbench_corpora.planted import build_planted

@@ -11,9 +11,9 @@ from services.scorer.tests.conftest import save_tiny_bert
 from tests.servers.services import serving
 from tests.system.driver.conftest import Command
 
+from poolbench.library.scorers import record_gate
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.scorers import record_gate
 from poolbench_driver.api.cluster import Cluster
 from poolbench_scorer.service import ScorerService
 

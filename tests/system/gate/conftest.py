@@ -4,7 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from poolbench.http.api import build_api
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.settings import SteererSettings
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore

@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S
 import poolbench_extractor.service
 import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.queue import Broker, TaskQueue
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore

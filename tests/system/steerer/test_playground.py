@@ -20,9 +20,9 @@ from tests.servers import services as upstream
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
+from poolbench.library.directions import TABLE, table_of
 from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts
-from poolbench.storage.directions import TABLE, table_of
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console

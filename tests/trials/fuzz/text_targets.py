@@ -15,12 +15,12 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path, run_path, scorers_path
 from poolbench.directions.sae_files import architecture_of, k_of, read_config
 from poolbench.errors import PoolbenchError
-from poolbench.library import Library
+from poolbench.library.concepts import Library
+from poolbench.library.scorers import ScorerRecords
 from poolbench.settings.access import CLUSTER_FILE, read_cluster
 from poolbench.storage import Artifacts
 from poolbench.storage.artifacts import FileEntry, Manifest, folder_of, manifest_path, seal
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.scorers import ScorerRecords
 from poolbench_corpora.io import read_concept, read_manifest
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop.outcomes import DamagedRecordError, read_failure

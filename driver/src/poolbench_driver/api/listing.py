@@ -34,7 +34,7 @@ def _strategies(_: Path) -> Entries:
 
 def _concepts(_: Path) -> Entries:
     from poolbench.concepts import CONCEPTS
-    from poolbench.library import Library
+    from poolbench.library.concepts import Library
     from poolbench_driver.cluster.session import open_artifacts
 
     try:
@@ -107,7 +107,7 @@ def _saes(_: Path) -> Entries:
 
 
 def _scorers(_: Path) -> Entries:
-    from poolbench.storage.scorers import ScorerRecords, defaults
+    from poolbench.library.scorers import ScorerRecords, defaults
     from poolbench_driver.cluster.session import open_artifacts
 
     scorers = ScorerRecords(open_artifacts().store).scorers()
@@ -123,7 +123,7 @@ def _scorers(_: Path) -> Entries:
 
 
 def _directions(_: Path) -> Entries:
-    from poolbench.storage.directions import NamedDirections
+    from poolbench.library.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts
 
     directions: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -253,7 +253,7 @@ def along_concept(
 ) -> Steering:
     """Return the steering along a direction of a run. `names` has the keys concept, strategy, layer and run."""
     from poolbench.config import MODEL_PRESETS, ModelRef, resolve_model
-    from poolbench.storage.directions import NamedDirections
+    from poolbench.library.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts
 
     # The services of a remote cluster read a model as it is named.

@@ -98,7 +98,7 @@ def _check(concept: Made) -> int:
 
 def _add(concept: Made) -> int:
     """Split and check a concept's texts, and register it: all services know it then."""
-    from poolbench.library import Library
+    from poolbench.library.concepts import Library
     from poolbench_driver.cluster.session import open_artifacts
 
     if not concept.usable:
@@ -116,7 +116,7 @@ app.command("add")(_with_texts(_add, "concepts"))
 @app.command()
 def rm(name: Annotated[str, typer.Argument(help="Name of a registered concept.")]) -> None:
     """Remove a registered concept; results of runs stay."""
-    from poolbench.library import Library
+    from poolbench.library.concepts import Library
     from poolbench_driver.cluster.session import open_artifacts
 
     if (services := _remote()) is not None:

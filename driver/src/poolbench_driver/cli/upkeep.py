@@ -156,7 +156,7 @@ def unneeded(artifacts: Artifacts, keep: set[str], is_old: Callable[[ObjectInfo]
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
     """Return the scorers that ad-hoc requests find by name; raise IntegrityError for a damaged record."""
-    from poolbench.storage.scorers import ScorerRecords
+    from poolbench.library.scorers import ScorerRecords
 
     return {one.key for one in ScorerRecords(artifacts.store).scorers()}
 

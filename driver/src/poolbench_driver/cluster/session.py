@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from poolbench.contracts.bounds import RECORD_PATTERN, RECORDS_PATTERN
 from poolbench.contracts.wire import RUN_CANCEL, RUNS_FOLDER, SERVICES
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
-from poolbench.library import attach
+from poolbench.library.concepts import attach
 from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, store_id

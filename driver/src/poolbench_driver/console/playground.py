@@ -22,7 +22,7 @@ from starlette.routing import Route
 from poolbench.concepts import stay
 from poolbench.directions.vector_files import read_vector_file
 from poolbench.errors import InputError, PoolbenchError, TooLargeError
-from poolbench.storage.directions import NamedDirection, NamedDirections
+from poolbench.library.directions import NamedDirection, NamedDirections
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.cluster.session import open_artifacts
 from poolbench_driver.contract.page import Answer, Page, Span, Table

@@ -12,7 +12,7 @@ from poolbench import __version__
 from poolbench.concepts import CONCEPTS
 from poolbench.config import BUDGETS
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench.library import own_passages
+from poolbench.library.concepts import own_passages
 from poolbench_corpora.folders.importing import importable_concepts, writable_concepts
 from poolbench_corpora.io import (
     CORPUS_SPLITS,

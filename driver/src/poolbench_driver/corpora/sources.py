@@ -18,7 +18,7 @@ from poolbench.config.contents import FileState, file_state
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import CHAT_PROMPTS
 from poolbench.errors import ConfigError, CorpusError, PoolbenchError
-from poolbench.library import own_passages
+from poolbench.library.concepts import own_passages
 from poolbench.statistics.response import split_openings
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench.texts import CALIBRATION_SET, load_calibration, load_openings

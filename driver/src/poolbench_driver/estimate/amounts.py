@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.work import TEXT_TOKEN_BYTES, Shape, Sized, Work
 from poolbench.steps import get_step
-from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized, Work
 from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
 
 if TYPE_CHECKING:

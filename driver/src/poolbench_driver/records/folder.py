@@ -58,7 +58,7 @@ def create_run(output: Path, config: RunConfig) -> Run:
         )
         run.file(CONFIG_FILE).write_text(note + settings, "utf-8")
         if user_concepts:
-            from poolbench.library import definitions_of
+            from poolbench.library.concepts import definitions_of
 
             run.file(CONCEPTS_FILE).write_bytes(definitions_of(config.concept_ids))
         link = output / "latest"

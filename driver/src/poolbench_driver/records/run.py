@@ -221,7 +221,7 @@ def recall_concepts(run: Run) -> None:
 
     Raise ConfigError if the file with their definitions is damaged.
     """
-    from poolbench.library import recall
+    from poolbench.library.concepts import recall
 
     file = run.file(CONCEPTS_FILE)
     try:

@@ -11,7 +11,7 @@ from poolbench.config import ConceptSettings, StrictModel
 from poolbench.contracts.bounds import CONCEPT_PATTERN, require_at_most
 from poolbench.errors import CorpusError
 from poolbench.http.openapi import errors, example
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench_corpora.own import Made
 
 #: Characters in all files of one request; the command line takes larger corpora.

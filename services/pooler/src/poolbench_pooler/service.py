@@ -10,7 +10,7 @@ from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.http.openapi import errors, example
-from poolbench.library import Library
+from poolbench.library.concepts import Library
 from poolbench.pooling.batch import Request
 from poolbench.queue import Broker, TaskQueue
 from poolbench.settings import ClusterSettings

@@ -10,11 +10,11 @@ from poolbench.contracts.measures import GatedScorer
 from poolbench.contracts.tables import SCORES, TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
+from poolbench.library.scorers import name_scorer, record_gate
 from poolbench.statuses import Status
 from poolbench.steps import scorer as steps
 from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
-from poolbench.storage.scorers import name_scorer, record_gate
 from poolbench.worker.taskio import TaskIO
 from poolbench_scorer import cost
 from poolbench_scorer.classifiers.scorer import Scorer, load_scorer, pick_device

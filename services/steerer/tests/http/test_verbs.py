@@ -14,8 +14,8 @@ from poolbench.config import resolve_model
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.http.api import build_api
+from poolbench.library.directions import TABLE, table_of
 from poolbench.storage import Artifacts
-from poolbench.storage.directions import TABLE, table_of
 from poolbench.storage.folder import FolderStore
 from poolbench_steerer.service import SteererService
 

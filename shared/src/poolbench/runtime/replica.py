@@ -8,7 +8,7 @@ from typing import Any
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.http.border import Border, BorderLimits
 from poolbench.http.tokens import Tokens
-from poolbench.library import attach
+from poolbench.library.concepts import attach
 from poolbench.machine.gpu import shared_gpu
 from poolbench.machine.sharing import folder_ids, require_shared
 from poolbench.queue.affinity import Affinity

@@ -4,6 +4,7 @@ from typing import Any
 
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, Task
+from poolbench.contracts.work import Shapes, Work
 from poolbench.steps.base import Step, UnknownStepError, by_kind
 from poolbench.steps.extractor import EXTRACTOR_STEPS
 from poolbench.steps.local import LOCAL_STEPS
@@ -11,7 +12,6 @@ from poolbench.steps.pooler import POOLER_STEPS
 from poolbench.steps.prober import PROBER_STEPS
 from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.steps.steerer import STEERER_STEPS
-from poolbench.steps.work import Shapes, Work
 
 #: The steps of the services by kind, in the order in which a run needs them.
 SERVICE_STEPS: dict[str, Step[Any]] = by_kind(

@@ -11,10 +11,10 @@ from poolbench.config.models import ModelRef, resolve_model
 from poolbench.contracts.bounds import SINK_RATIO, Dtype, Flag, ModelName, Name, Revision, SinkRatio, StrategyParams
 from poolbench.contracts.keys import derive_key
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.work import Shape, ShapeRule, Shapes, Sized, Work, WorkRule, one_row
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError, shown
 from poolbench.pooling.sinks import SinkRule
 from poolbench.steps.roles import Role
-from poolbench.steps.work import Shape, ShapeRule, Shapes, Sized, Work, WorkRule, one_row
 
 Params = TypeVar("Params", bound=StrictModel)
 Keys = Mapping[str, str]

@@ -7,6 +7,7 @@ from pydantic import Field
 from poolbench.config.base import StrictModel
 from poolbench.config.models import EMBEDDING_INDEX
 from poolbench.contracts.bounds import DirectionIds, Flag, Layer, ModelName, Real, Revision, Seed, Strengths, Whole
+from poolbench.contracts.work import Shape, Sized, measures
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import (
     MAX_STRATEGIES,
@@ -21,7 +22,6 @@ from poolbench.steps.base import (
     part_params,
 )
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, Role, Single
-from poolbench.steps.work import Shape, Sized, measures
 
 PASSAGES = Role("passages", Single)
 ANNOTATIONS = Role("annotations", Single)

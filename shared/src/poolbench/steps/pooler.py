@@ -4,10 +4,10 @@ from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Name, Whole
+from poolbench.contracts.work import Shape, Sized
 from poolbench.steps.base import MAX_STRATEGIES, Output, SinkParams, Step, StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS, PASSAGES, STATES, VECTORS, vectors_shape
 from poolbench.steps.roles import Role, Single
-from poolbench.steps.work import Shape, Sized
 
 SHIPPED_PIPELINE = "annotator"
 """Folder of the shipped pipeline below `assets/`."""

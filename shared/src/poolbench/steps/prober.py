@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Label, Name, Real, Regularisation, Seed, Whole
+from poolbench.contracts.work import Shape, Sized, measures
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.readouts import READOUTS
@@ -23,7 +24,6 @@ from poolbench.steps.base import (
     part_params,
 )
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
-from poolbench.steps.work import Shape, Sized, measures
 
 PASSAGES = Role("passages/{split}", OfSplit)
 VECTORS = Role("{split}/{strategy}/{layer}", SplitCell)

@@ -6,10 +6,10 @@ from pydantic import Field, model_validator
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Label, ModelName, Name, Real, Revision, Seed, Subfolder, Whole
+from poolbench.contracts.work import Shape, Sized, measures
 from poolbench.steps.base import Keys, Output, Step, part_params
 from poolbench.steps.roles import Named, OfConcept, Role, Single
 from poolbench.steps.steerer import SCORES, TEXTS
-from poolbench.steps.work import Shape, Sized, measures
 
 #: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
 WINDOW_TOKENS = 128

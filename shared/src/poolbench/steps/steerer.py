@@ -6,10 +6,10 @@ from pydantic import Field, model_validator
 
 from poolbench.contracts.bounds import DirectionIds, Flag, Name, Real, Seed, Strengths, Whole
 from poolbench.contracts.wire import UNSTEERED
+from poolbench.contracts.work import TEXT_TOKEN_BYTES, Shape, Sized
 from poolbench.steps.base import Keys, ModelParams, Output, Step, part_params
 from poolbench.steps.extractor import CALIBRATION, PASSAGES
 from poolbench.steps.roles import Named, Role, Single
-from poolbench.steps.work import TEXT_TOKEN_BYTES, Shape, Sized
 
 PROMPTS = Role("prompts", Single)
 DIRECTIONS = Role("directions/{name}", Named)

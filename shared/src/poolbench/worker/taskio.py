@@ -17,9 +17,9 @@ import pyarrow as pa
 from poolbench.cancellation import Work, working
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, progress_path
+from poolbench.contracts.work import Shape
 from poolbench.errors import CancelledTaskError, InputError, StoreError
 from poolbench.steps import work_of
-from poolbench.steps.work import Shape
 from poolbench.storage.artifacts import Artifacts, Manifest
 
 PROGRESS_INTERVAL_S = 2.0

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from poolbench.concepts import Concept, Neighbours
-from poolbench.library import attach
+from poolbench.library.concepts import attach
 from poolbench.storage.base import ObjectStore
 from poolbench_corpora.own import revision_of
 from poolbench_corpora.places.passages import TEXTS, concept_id, planted_passages

@@ -8,7 +8,7 @@ from poolbench.concepts import stay
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure, to_rows
 from poolbench.errors import CellError
-from poolbench.storage import directions
+from poolbench.library import directions
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.pages.boards.agreement import layer_stability

@@ -12,10 +12,10 @@ from typing import Any
 from poolbench.concepts import CONCEPTS, refuse_restricted
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.errors import DamagedError, NotFoundError, UnknownNameError, shown
+from poolbench.library.scorers import NamedScorer, ScorerRecords, defaults, meant
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.scorers import NamedScorer, ScorerRecords, defaults, meant
 from poolbench_scorer.classifiers.scorer import Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")

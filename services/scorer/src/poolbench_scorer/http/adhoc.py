@@ -3,10 +3,10 @@
 from typing import Any
 
 from poolbench.concepts import CONCEPTS, refuse_restricted, refuse_sensitive
+from poolbench.library.scorers import name_scorer
 from poolbench.model_folders.bases import PACKAGED, is_id, locate
 from poolbench.model_folders.folders import require_permitted
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
-from poolbench.storage.scorers import name_scorer
 from poolbench.worker.turns import Turns
 from poolbench_scorer import cost
 from poolbench_scorer.classifiers.shelf import ScorerShelf

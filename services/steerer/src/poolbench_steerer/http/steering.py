@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.library.directions import NamedDirection, NamedDirections
 from poolbench.model_folders.folders import requested_model
 from poolbench.storage import Artifacts
-from poolbench.storage.directions import NamedDirection, NamedDirections
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost

@@ -17,7 +17,7 @@ from poolbench.errors import (
     NotFoundError,
     UnknownConceptError,
 )
-from poolbench.library import Library, attach, own_passages
+from poolbench.library.concepts import Library, attach, own_passages
 from poolbench.storage import open_store
 from poolbench_corpora.own import OwnTexts, Text, build_own, revision_of
 

@@ -9,9 +9,9 @@ from tests.servers.quiet import TasksOnly
 
 from poolbench.contracts.tables import vector_column
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.work import Shape, Work
 from poolbench.queue.leases import FolderLeases
 from poolbench.steps import work_of
-from poolbench.steps.work import Shape, Work
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Handler

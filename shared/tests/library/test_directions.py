@@ -16,8 +16,8 @@ from poolbench.config import ModelRef
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import IntegrityError, NotFoundError
+from poolbench.library.directions import TABLE, NamedDirections, table_of
 from poolbench.storage import Artifacts
-from poolbench.storage.directions import TABLE, NamedDirections, table_of
 from poolbench.storage.folder import FolderStore
 
 KEY = "prober.probe.0001"
