@@ -211,7 +211,7 @@ def write(proof: Proof, options: argparse.Namespace, seconds: float) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Return what figures of this machine depend on."""
+    """Return the properties of this machine that figures depend on."""
     facts: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "arch": platform.machine()}
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     facts["memory_gb"] = round(int(memory[1]) * 1024 / 1e9) if memory else None

@@ -33,7 +33,7 @@ SHARE_ALIKE = "share_alike"
 
 
 class TableFacts(BaseModel):
-    """What a manifest says about the table of one concept."""
+    """The facts of a manifest about the table of one concept."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -44,7 +44,7 @@ class TableFacts(BaseModel):
 
 
 class SourceFacts(BaseModel):
-    """What a manifest says about a source of texts."""
+    """The facts of a manifest about a source of texts."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -54,7 +54,7 @@ class SourceFacts(BaseModel):
 
 
 class CorpusManifest(BaseModel):
-    """How a corpus was made; lies beside its concept folders."""
+    """The origin of a corpus: sources, settings and tables; it lies beside the folders of its concepts."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

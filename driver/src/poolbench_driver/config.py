@@ -221,7 +221,7 @@ ALONG = ":direction="
 
 
 class SteeringConfig(StrictModel):
-    """How D2 and D3 steer and decode."""
+    """Settings of steering and decoding in D2 and D3."""
 
     direction: str = "C1"
     """Construction method of the steering directions."""
@@ -284,7 +284,7 @@ class ReadingConfig(RunConfig):
 
     @property
     def sink_settings(self) -> dict[str, Any]:
-        """Return what is done with attention sinks, as far as it differs from the corrected protocol."""
+        """Return the settings of attention sinks that differ from the corrected protocol."""
         settings = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
         return {name: value for name, value in settings.items() if value != type(self).model_fields[name].default}
 

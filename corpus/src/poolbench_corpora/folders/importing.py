@@ -109,7 +109,7 @@ def _split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found about the corpus of one concept."""
+    """The findings about the corpus of one concept."""
 
     concept: str
     num_passages: int

@@ -34,7 +34,7 @@ _TOKENS_A_SENTENCE = 12
 
 @dataclass(frozen=True)
 class Brief:
-    """What to write: the words, the concept, the classes and the length."""
+    """The plan of a planted text: its words, concept, classes and length."""
 
     lexicon: Lexicon
     domain: Domain

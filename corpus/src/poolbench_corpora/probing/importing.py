@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 
 @dataclass
 class Imported:
-    """What an import wrote: the ids of the sets, and what was left out and why."""
+    """The ids of the sets that an import wrote, and the reasons why others were left out."""
 
     sets: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)

@@ -27,7 +27,7 @@ PIECES: tuple[Input, ...] = ("span_pieces", "span_pair")
 
 
 class ProbingSet(StrictModel):
-    """What one probing set asks, where its texts come from, and how they are read."""
+    """The definition of a probing set: its task, the origin of its texts, and how they are read."""
 
     id: Name
     type: Type  # type of phenomenon

@@ -26,7 +26,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied, and how many objects were there already."""
+    """Counts of a copy: what was copied, and how many objects were there already."""
 
     objects: int
     num_bytes: int

@@ -31,7 +31,7 @@ _MAX_WHY = 300
 
 
 class LetterOutcome(StrEnum):
-    """What became of one dead letter."""
+    """The outcome of retrying or dropping one dead letter."""
 
     SENT = "sent again"
     WAITING = "not sent, because its task waits or is in work; the letter is removed"
@@ -43,7 +43,7 @@ class LetterOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """What became of one dead letter, and why."""
+    """The outcome for one dead letter, and its reason."""
 
     letter: DeadLetter
     verdict: LetterOutcome

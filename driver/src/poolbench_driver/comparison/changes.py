@@ -28,7 +28,7 @@ from poolbench_driver.statistics.multiple import holm
 
 @dataclass(frozen=True)
 class RunChanges:
-    """What changed from the first run to the second.
+    """The differences of the second run from the first.
 
     Attributes:
         summary: Counts: common cells, those only in one run, changed values, changed statuses.

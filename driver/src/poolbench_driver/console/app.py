@@ -48,7 +48,7 @@ _WITHOUT_CLUSTER = 3  # the first of these links need no cluster
 
 @dataclass(frozen=True)
 class Console:
-    """What the views of the console read.
+    """The sources that the views of the console read.
 
     Attributes:
         runs: The runs.

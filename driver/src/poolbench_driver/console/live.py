@@ -44,7 +44,7 @@ _LETTER_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Live:
-    """What the live view reads and does.
+    """The facts of the live view, and its actions on dead letters.
 
     Args:
         runs: The runs.
@@ -77,7 +77,7 @@ class Live:
         return {**state, "dead_letters": newest, "in_work": [self.progress(run) for run in working]}
 
     def progress(self, run: str) -> dict[str, Any]:
-        """Return the state of a run and how far it is. Raise NotFoundError if no run has this id."""
+        """Return the state and the progress of a run. Raise NotFoundError if no run has this id."""
         records, listed = self._runs.records, self._runs.find(run)
         progress = records.progress(listed.id) if records else None
         facts = {"run": listed.id, **listed.read_state()}

@@ -109,7 +109,7 @@ class JoinsRuns(Protocol):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a suite makes of the tables of a run."""
+    """The conclusion of a suite from the tables of a run."""
 
     wrong: Sequence[str] = ()  # what does not hold; such a run has failed
     shown: str = ""  # what the command prints in any case, before the paths of the files
@@ -142,7 +142,7 @@ class MeasuresAlone(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a suite makes of a table that others recorded."""
+    """The board that a suite makes of a table of others."""
 
     rows: list[dict[str, Any]]  # one object for each line of the board, for JSON
     markdown: str  # the board as text, and what the table says about published claims

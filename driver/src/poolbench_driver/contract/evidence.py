@@ -95,7 +95,7 @@ def _no_texts(*_: object) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a suite says of a cell that a reader opens.
+    """The evidence of a suite for a cell that a reader opens.
 
     Attributes:
         parts: Returns what the run's tables hold behind the cell, and the texts of it that are at hand.

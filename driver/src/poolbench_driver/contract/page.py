@@ -249,7 +249,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Page:
-    """What a suite says about a run, or about several together."""
+    """The page of a run, or of several runs together."""
 
     title: str  # name of the suite
     subject: str  # what was measured

@@ -41,7 +41,7 @@ class MetricInfo:
 
 @dataclass(frozen=True)
 class BoardSpec:
-    """What a suite compares, and by what."""
+    """The board of a suite: its entrants, blocks and metrics."""
 
     ranked: tuple[str, ...]  # metrics that entrants are ranked by. A run without a value of any of them has failed.
     shown: tuple[str, ...]  # metrics that the leaderboard has columns of, the primary one first
@@ -60,7 +60,7 @@ class BoardSpec:
 
     @property
     def unit(self) -> str:
-        """Return what a block is called."""
+        """Return the name of a block."""
         return self.block_name or self.block
 
     def is_apart(self, row: Mapping[str, Any]) -> bool:
@@ -70,7 +70,7 @@ class BoardSpec:
 
 @dataclass(frozen=True)
 class Tables:
-    """What a suite computes from the artifacts of a run.
+    """The tables that a suite computes from the artifacts of a run.
 
     Attributes:
         rows: Result rows: measures with the columns that identify their cells. The frame adds what all rows of a run
@@ -85,7 +85,7 @@ class Tables:
 
 
 class FinishedRun(Protocol):
-    """What a suite reads of a finished run."""
+    """A finished run as suites read it."""
 
     @property
     def id(self) -> str:
@@ -109,7 +109,7 @@ class FinishedRun(Protocol):
 
 @dataclass(frozen=True)
 class Description:
-    """What a dry run says about a plan."""
+    """Facts about a plan for a dry run."""
 
     lines: Sequence[str] = ()  # for the terminal
     fields: Mapping[str, Any] = field(default_factory=dict)  # the same for JSON
@@ -122,7 +122,7 @@ class Description:
 
 
 class Suite(ABC, Generic[Config, Scope, Planned]):
-    """What a benchmark asks of a model, as tasks of the services, and how the answers are read.
+    """One benchmark: the tasks that measure a model, and the rows and page that are made of their artifacts.
 
     The frame does the rest: it sends the tasks, resumes, ranks the entrants, and writes tables, page and record.
     Further abilities of a suite are the protocols of `contract.abilities`.
@@ -133,7 +133,7 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
 
     @abstractmethod
     def resolve(self, config: Config, session: Session, model: ModelInfo | None = None) -> Scope:
-        """Return what is measured, with every name checked, and every source read that the plan depends on.
+        """Return the scope of a run: every name checked, and every source read that the plan depends on.
 
         Args:
             model: The model's properties; None asks for them.

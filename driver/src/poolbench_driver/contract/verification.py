@@ -19,7 +19,7 @@ Say = Callable[[str], object]
 
 
 class State(StrEnum):
-    """How a stage ended."""
+    """The outcome of a stage of verification."""
 
     PASSED = "passed"
     FAILED = "failed"

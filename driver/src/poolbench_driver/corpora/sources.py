@@ -224,7 +224,7 @@ def _concept_table(config: ConceptsConfig, name: str, _revision: str) -> pa.Tabl
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """What the passages of a folder say about themselves."""
+    """Facts about the passages of a folder."""
 
     revision: str  # hash of its files
     origin: str  # `planted` where the grammar made them, else `folder`

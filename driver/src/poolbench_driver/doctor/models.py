@@ -18,7 +18,7 @@ _NUM_TEXTS = 4
 
 
 def model(connected: Services, name: str) -> Iterator[Finding]:
-    """Yield what a model does; both services load it."""
+    """Yield the checks of a model, which both services load."""
     yield from _embedding(connected, name)
     check = f"steering of {name}"
     try:

@@ -27,7 +27,7 @@ LOCAL = "driver"
 
 @dataclass(frozen=True)
 class ClusterSize:
-    """What an estimate is made for."""
+    """The cluster that an estimate is for."""
 
     gpus: int = 0  # that extractor, scorer and steerer have together
     price_per_gpu_hour: float | None = None
@@ -78,7 +78,7 @@ class Estimate:
 
     @property
     def num_bytes(self) -> Range:
-        """Return what is written in all."""
+        """Return the bytes that all tasks write."""
         return total(stage.num_bytes for stage in self.stages)
 
     @property

@@ -34,7 +34,7 @@ class TaskGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Rate:
-    """What one unit of work takes."""
+    """The time of one unit of work."""
 
     seconds: Range
     num_bytes: Range

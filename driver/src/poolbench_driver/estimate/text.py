@@ -19,7 +19,7 @@ def rows(run: Estimate) -> list[dict[str, str]]:
 
 
 def notes(run: Estimate) -> list[str]:
-    """Return what is known of the whole run, and why figures are missing."""
+    """Return notes on the whole run, and the reasons why figures are missing."""
     cluster = run.cluster
     replicas = ", ".join(f"{number} {name}" for name, number in cluster.replicas.items())
     lines = [f"cluster: {f'{cluster.gpus} GPUs' if cluster.gpus else 'no GPU'}; replicas: {replicas}"]

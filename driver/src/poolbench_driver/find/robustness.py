@@ -58,7 +58,7 @@ Gain = tuple[ScoredKeys, ScoredKeys, str]
 
 @dataclass(frozen=True)
 class Robustness:
-    """What a vector is tried with, beside what every vector is."""
+    """Further openings and vectors that a vector is tried with."""
 
     paraphrases: Path | None = None  # a table with `text`, and `prompt_id` or `opening`
     others: Sequence[Path] = ()  # vectors that are added to it, one at a time

@@ -94,7 +94,7 @@ def _endpoint(settings: FindSettings) -> EndpointModel | None:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
         vector: The chosen one, with its card.

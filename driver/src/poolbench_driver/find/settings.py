@@ -21,7 +21,7 @@ DECIDED = ("suite", "concepts", "metrics", "strategies", "steering_layer", "stee
 
 
 class FindSettings(StrictModel):
-    """What is searched, and what is measured of the vector that is found."""
+    """Settings of a search, and of the measurements of the vector that it finds."""
 
     concept: str
     """Concept id, also of your own (`concept add`)."""

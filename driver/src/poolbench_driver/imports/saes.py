@@ -25,7 +25,7 @@ _MARKS = ("*.safetensors", "params.npz", "ae.pt", "hyperparams.json")
 
 @dataclass
 class ImportedSaes:
-    """What an import wrote: the names of the autoencoders, and why others were left out."""
+    """The autoencoders that an import wrote, and the reasons why others were left out."""
 
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

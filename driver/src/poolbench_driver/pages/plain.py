@@ -44,7 +44,7 @@ def figures_by(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], dict
 
 
 class HasFigures:
-    """What a line of a board is about, such as an entrant, with its result rows by metric."""
+    """The subject of a line of a board, such as an entrant, with its result rows by metric."""
 
     figures: Mapping[str, Row]
 

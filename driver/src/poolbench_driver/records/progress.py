@@ -90,7 +90,7 @@ class FirstFigure(_Published):
 
 
 class Progress(_Published):
-    """How far a run is."""
+    """The progress of a run."""
 
     elapsed_s: _Seconds = 0.0
     stages: Annotated[tuple[StageProgress, ...], Field(max_length=200)] = ()

@@ -58,7 +58,7 @@ class PublishedState(BaseModel):
 
 
 class PublishedConfig(BaseModel):
-    """What a run measures, of its configuration; checked as `PublishedState`."""
+    """The settings of a run that lists show; checked as `PublishedState`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -38,7 +38,7 @@ NUM_NOTED = 2
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How often a driver writes and looks."""
+    """The intervals at which a driver writes its state and looks for a cancellation."""
 
     tick_s: float = 2.0  # between two looks for the cancel mark, and at least between two changes of the state
     heartbeat_s: float = 10.0  # the state is written this often even if nothing changed

@@ -35,7 +35,7 @@ class Export:
 
     @property
     def scope(self) -> Scope:
-        """Return what the run measured."""
+        """Return the scope of the run."""
         return self.plan.scope
 
     def facts(self, kind: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification came to."""
+    """The result of a verification."""
 
     bundle: str
     digest: str

@@ -166,7 +166,7 @@ class Scope:
 
     @cached_property
     def facts(self) -> PlanFacts:
-        """Return what the frame knows of a plan of it."""
+        """Return the facts of a plan of this scope that the frame reads."""
         dataset = run_dataset(self.config, self.concepts)
         return PlanFacts(
             model=self.model,

@@ -73,7 +73,7 @@ def first_notes(notes: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What the frame knows of the work of any suite."""
+    """The facts about a plan that the frame reads, whichever suite made it."""
 
     model: ModelInfo  # the model that is measured
     dataset: str  # the texts, as result rows name them

@@ -29,7 +29,7 @@ class CardModel(StrictModel):
 
 
 class Application(CardModel):
-    """How the vector is applied."""
+    """The way in which a vector is applied."""
 
     formula: Text = "h[n] + alpha * direction.n, where h[n] is the output of block n, counted from 0"
     alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
@@ -114,7 +114,7 @@ class Lens(CardModel):
 
 
 class VectorCard(CardModel):
-    """What a reader needs to apply and to judge a steering vector."""
+    """The facts that a reader needs to apply and to judge a steering vector."""
 
     version: Literal[1] = 1
     name: Text

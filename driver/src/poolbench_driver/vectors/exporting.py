@@ -21,7 +21,7 @@ _DEFAULT_STRENGTH = 10.0  # of its Python client
 
 @dataclass(frozen=True)
 class Format:
-    """How vectors are written for a tool.
+    """The format in which vectors are written for a tool.
 
     Attributes:
         files: Returns the content of each file by its name; under "" that of a single one.

@@ -150,7 +150,7 @@ class ExplainedText(StrictModel):
 
 
 class ExplainAnswer(StrictModel):
-    """What each token of the texts adds to their vectors."""
+    """The contributions of the tokens of each text to its vector."""
 
     model: str
     model_revision: str

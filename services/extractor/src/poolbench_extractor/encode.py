@@ -58,7 +58,7 @@ class PassageTexts:
 
 @dataclass(frozen=True)
 class Reading:
-    """How passages become tokens and batches, what happens to attention sinks, and what a layer loses."""
+    """Settings of reading passages: tokens, batches, attention sinks, and directions that a layer loses."""
 
     include_bos: bool = False
     add_bos: bool = False

@@ -78,7 +78,7 @@ class LetterList(BaseModel):
 
 
 class Record(BaseModel):
-    """An object of the store in a list."""
+    """An object of the store."""
 
     path: str
     size: int = Field(description="bytes")

@@ -58,7 +58,7 @@ class SplitSize(BaseModel):
 
 
 class RemarkOnTexts(BaseModel):
-    """What limits the figures that the texts allow."""
+    """A limit of the figures that the texts allow."""
 
     level: Literal["error", "warning", "note"] = Field(description="`error`: nothing can be measured with these texts")
     message: str

@@ -9,7 +9,7 @@ from poolbench.errors import ConfigError
 
 
 class NamedBudget(StrictModel):
-    """How much is measured, by name; each suite has the amounts that it reads."""
+    """The amounts of a run, by name; each suite has the amounts that it reads."""
 
     name: str
     """What result rows call it."""

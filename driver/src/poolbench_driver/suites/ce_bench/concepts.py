@@ -56,7 +56,7 @@ class SparseConceptProbes(Stage):
 def probing_scope(
     config: CeBenchConfig, session: Session, model: ModelInfo, autoencoders: Mapping[int, LocalStep]
 ) -> Scope | None:
-    """Return what the concepts and probing sets of a run are probed with; None without any.
+    """Return the scope that probes the concepts and probing sets of a run; None if the run names none.
 
     Args:
         autoencoders: By layer, the autoencoder that direction C5 is made from.

@@ -13,7 +13,7 @@ REAL_STORIES: Mapping[str, Any] = {"stories": "real", "num_pairs": 16}
 
 
 class CeBenchConfig(RunConfig):
-    """What a run of CE-Bench is asked."""
+    """Settings of a run of CE-Bench."""
 
     budget: ProbesBudget = amounts(ProbesBudget, "demo")
     """How much of `concepts` and `sets` is measured; result rows hold its name."""

@@ -102,7 +102,7 @@ class CeBenchScope:
 
     @property
     def facts(self) -> PlanFacts:
-        """Return what the frame knows of a plan of it."""
+        """Return the facts of a plan of this scope that the frame reads."""
         revision = digest([self.stories.rows.to_pylist(), self.stories.passages.to_pylist()], 16)
         return PlanFacts(
             self.model, self.config.stories, revision, "stories", passage_tokens=_STORY_TOKENS, notes=self.notes
@@ -110,7 +110,7 @@ class CeBenchScope:
 
 
 class SparseCell(NamedTuple):
-    """What is compared: an entrant, by a protocol.
+    """One cell of the comparison: an entrant under a protocol.
 
     Attributes:
         sae: Name of the autoencoder; the layer of coordinates.

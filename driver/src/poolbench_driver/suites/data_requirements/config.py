@@ -66,7 +66,7 @@ class Configuration(StrictModel):
         return self
 
     def columns(self, model: str) -> dict[str, Any]:
-        """Return what it is as columns of a table; `model` is that of the run."""
+        """Return the configuration as columns of a table; `model` is that of the run."""
         settings = self.model_dump(mode="json")
         if self.vectors is not None:
             return settings | {"model": None, "strategy": None, "layer": None}
@@ -112,7 +112,7 @@ def display_name(columns: Mapping[str, Any], model: str, beside: Mapping[str, An
 
 
 class DataRequirementsConfig(ReadingConfig):
-    """What a run is asked."""
+    """Settings of a run of data requirements."""
 
     protocol: Literal["corrected"] = "corrected"
     """Every row has the published bound beside the corrected one."""

@@ -31,7 +31,7 @@ from poolbench_driver.waiting import waiting
 
 
 class PassageReader(NamedTuple):
-    """What reads the passages of sets: a model, a change of its weights, and a control."""
+    """The reader of the passages of sets: a model, a change of its weights, and a control."""
 
     model: str
     adapter: str | None
@@ -58,12 +58,12 @@ class DataScope:
         return Cell(side.strategy, self.models[self.source(side).model].layer(side.layer))
 
     def source(self, side: Configuration) -> PassageReader:
-        """Return what reads the passages for a side."""
+        """Return the reader of the passages of a side."""
         return PassageReader(side.model or self.config.model, side.adapter, side.control)
 
     @property
     def facts(self) -> PlanFacts:
-        """Return what the frame knows of a plan of it."""
+        """Return the facts of a plan of this scope that the frame reads."""
         revision = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
         return PlanFacts(
             self.model, data_source(self.config), revision, "probing", passage_tokens=TEXT_TOKENS, notes=self.notes

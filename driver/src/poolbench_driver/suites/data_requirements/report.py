@@ -66,7 +66,7 @@ class SetComparison(HasFigures):
 
 @dataclass(frozen=True)
 class DataView:
-    """What the page shows: comparisons, the best decided first."""
+    """The content of the page: comparisons, the best decided first."""
 
     first: str
     comparisons: Sequence[SetComparison]

@@ -37,7 +37,7 @@ def _fraction(value: Any) -> Any:
 
 
 class HolmesConfig(ReadingConfig):
-    """What a run of linguistic probing is asked."""
+    """Settings of a run of linguistic probing."""
 
     budget: ResampledBudget = amounts(ResampledBudget, "demo")
     """How much is measured; result rows hold its name."""

@@ -70,7 +70,7 @@ class HolmesScope:
 
     @property
     def facts(self) -> PlanFacts:
-        """Return what the frame knows of a plan of it."""
+        """Return the facts of a plan of this scope that the frame reads."""
         revisions = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
         source = self.config.corpus.source if self.config.corpus.source in NAMED_SOURCES else "folder"
         return PlanFacts(self.model, source, revisions, "probing", passage_tokens=TEXT_TOKENS, notes=self.notes)

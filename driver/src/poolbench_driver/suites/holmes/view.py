@@ -156,7 +156,7 @@ class HolmesView:
 
     @property
     def pooled(self) -> list[Entrant]:
-        """Return the entrants that say something about a pooling strategy."""
+        """Return the entrants that read a model without a control, so that they compare pooling strategies."""
         return [entrant for entrant in self.entrants if entrant.is_pooled]
 
     @property

@@ -12,7 +12,7 @@ POOLING = "A1_mean"
 
 
 class HumanoidConfig(ReadingConfig):
-    """What a run of preference shift is asked."""
+    """Settings of a run of preference shift."""
 
     protocol: Literal["corrected"] = "corrected"
     """Every run has the reading of the reference beside the corrected one."""

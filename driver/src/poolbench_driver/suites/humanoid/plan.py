@@ -70,7 +70,7 @@ class HumanoidScope:
 
     @property
     def facts(self) -> PlanFacts:
-        """Return what the frame knows of a plan of it."""
+        """Return the facts of a plan of this scope that the frame reads."""
         neutral = sum(tune.neutral for tune in self.tunes)
         few = (
             f"{neutral} neutral fine-tunes (--null): below {MIN_NEUTRAL} there is no null"
@@ -84,7 +84,7 @@ class HumanoidScope:
 
 
 class ShiftCell(NamedTuple):
-    """What is compared: a fine-tune, a layer, a reading of `prober.valence`, and the concept of a direction."""
+    """One cell of the comparison: fine-tune, layer, reading of `prober.valence`, and concept of a direction."""
 
     tune: str
     layer: int

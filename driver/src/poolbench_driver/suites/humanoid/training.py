@@ -30,7 +30,7 @@ _WARMUP = 0.1
 
 @dataclass(frozen=True)
 class Training:
-    """How an adapter was trained: the content of `training.json`."""
+    """The settings and amounts of an adapter's training: the content of `training.json`."""
 
     epochs: int  # passes over the sentences
     sentences: int  # their number

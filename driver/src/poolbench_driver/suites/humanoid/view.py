@@ -68,7 +68,7 @@ class Tune(HasFigures):
 
 @dataclass(frozen=True)
 class HumanoidView:
-    """What the page shows: the board in order, words that could not be measured, and shifts along concepts."""
+    """The content of the page: the board in order, words that could not be measured, and shifts along concepts."""
 
     model: str
     lines: Sequence[Tune]

@@ -10,7 +10,7 @@ from poolbench_driver.suites.poolbench.presets import preset_settings
 
 
 class PlantedConfig(RunConfig):
-    """What a run of the planted suite is asked: another model or corpus would have other answers."""
+    """Settings of a run of the planted suite. Model and texts are fixed: others would have other answers."""
 
     protocol: Literal["corrected"] = "corrected"
     """The published definitions expect nothing else of these texts."""

@@ -23,7 +23,7 @@ from poolbench_driver.suites.poolbench.tables import assemble
 
 @dataclass(frozen=True)
 class PlantedScope:
-    """What a run checks, and the scope of PoolBench that measures it."""
+    """The settings of a run, and the scope of PoolBench that measures it."""
 
     config: PlantedConfig
     probing: Scope

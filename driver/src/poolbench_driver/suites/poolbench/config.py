@@ -8,7 +8,7 @@ from poolbench_driver.suites.poolbench.presets import PUBLISHED, preset_settings
 
 
 class PoolBenchConfig(ConceptsConfig):
-    """What a run of PoolBench is asked."""
+    """Settings of a run of PoolBench."""
 
     published: ClassVar[Mapping[str, Any]] = PUBLISHED
 

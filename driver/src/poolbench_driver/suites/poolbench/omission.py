@@ -21,7 +21,7 @@ _SPLITS = {"d1.auroc": "train", "d1.auroc_test": "test"}
 
 
 class Count(NamedTuple):
-    """How many items of a cell have scores, of how many that other cells have or that the settings ask for."""
+    """The number of a cell's items with scores, and the number that other cells have or the settings ask for."""
 
     cell: str
     scored: int

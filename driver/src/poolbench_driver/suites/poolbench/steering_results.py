@@ -54,7 +54,7 @@ class SteeredCell(NamedTuple):
 
 
 def rules_of(config: ConceptsConfig) -> SteeringRules:
-    """Return the rules by which a run measures D2 and D3. The direction is that of each cell."""
+    """Return the rules by which a run measures D2 and D3, without the direction, which each cell has of its own."""
     return SteeringRules(
         reference_strength=config.budget.reference_strength,
         null_strengths=(0.0, *config.budget.null_strengths),

@@ -34,7 +34,7 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
         check_names(config)
 
     def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
-        """Return what a run lacks on a cluster, with the flag that replaces it."""
+        """Return the needs of a run that the cluster does not meet, with the flags that replace them."""
         if is_imported(config.model):  # an import has everything
             return []
         return [need for need in needs_of(config, session.settings) if not need.found]
@@ -77,7 +77,7 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
         return right_passages(run.tables["passage_scores"])
 
     def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
-        """Yield what the scores of passages and texts show of cells, corpus, D1, D2 and D3."""
+        """Yield checks of cells, corpus, D1, D2 and D3 against the scores of passages and texts."""
         return verification.verify(run, say)
 
     def behind(self, plan: PoolBenchPlan, block: str, entrant: str, layer: int) -> frozenset[str]:

@@ -41,7 +41,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True)
 class Loaded:
-    """What Transformers found in a checkpoint.
+    """The weights in which a model and its checkpoint differ.
 
     Attributes:
         missing: Weights of the model that the checkpoint lacks.

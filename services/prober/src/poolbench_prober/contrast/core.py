@@ -33,7 +33,7 @@ class Strongest(NamedTuple):
 
 
 class SubjectFeatures(NamedTuple):
-    """What a subject's rows say about single features."""
+    """The share of right pairs of a subject by a feature that other pairs chose, and its strongest features."""
 
     held_out: float  # NaN with one row
     strongest: tuple[Strongest, ...]
@@ -142,7 +142,7 @@ class StoryPairs:
 
 @dataclass(frozen=True)
 class Contrast:
-    """What was found: the measures, and a table SUBJECT_SCORES."""
+    """The result of a contrast: the measures, and a table SUBJECT_SCORES."""
 
     measures: list[Measure]
     subjects: pa.Table

@@ -26,7 +26,7 @@ class Labelings:
 
 @dataclass(frozen=True)
 class Design:
-    """What D1 fixes before it reads a vector."""
+    """The part of D1 that is fixed before a vector is read."""
 
     train: Passages
     test: Passages | None  # test passages, None where there is no test split

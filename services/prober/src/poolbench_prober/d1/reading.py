@@ -32,7 +32,7 @@ class FittedReader:
 
 @dataclass(frozen=True)
 class RowReader:
-    """How the rows of a cell become vectors."""
+    """The reader that makes vectors of the rows of a cell."""
 
     readout: str | None = None  # id of a registered readout, None where the rows are vectors already
     num_parts: int = 1  # parts P in a row

@@ -57,7 +57,7 @@ class CodeLengths:
 
 
 class Sender(Protocol):
-    """What is known after some labels were sent, and how the next ones are predicted."""
+    """The state of a code after some labels were sent, and the prediction of the next ones."""
 
     def choose(self, c_values: Sequence[float]) -> float | None:
         """Return the regularisation with the shortest expected code; None for the constant predictor."""

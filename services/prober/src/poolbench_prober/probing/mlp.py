@@ -22,7 +22,7 @@ MOST_EPOCHS = len(WEIGHT_DECAYS) * SCHEDULE.num_epochs
 
 
 def fit_mlp(problem: Problem, hidden: int) -> Fitted:
-    """Return what the probe of `fit_outputs` predicts for every instance."""
+    """Return the predictions of the probe of `fit_outputs` for every instance."""
     outputs_nK, classes, details = fit_outputs(problem, hidden)
     if problem.is_regression:
         train_values = problem.values[problem.rows["train"]]

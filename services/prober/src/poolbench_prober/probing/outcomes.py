@@ -108,7 +108,8 @@ class TaskProbes:
 
 
 def predictions_table(probes: TaskProbes) -> pa.Table:
-    """Return the predictions for dev and test of every seed, and the instances without a vector; no more if all failed.
+    """Return the predictions of every seed for dev and test, and the instances without a vector. If every probe failed,
+    the table has these instances alone.
 
     Rows are in the order of seeds, splits and instance ids, so that no order of inputs changes the table.
     """

@@ -57,7 +57,7 @@ def squared(outputs_b1: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a probe is trained."""
+    """The schedule of a probe's training."""
 
     learning_rate: float  # its highest value, reached after the warm-up
     weight_decay: float  # decoupled from the gradient (AdamW); 0 is Adam

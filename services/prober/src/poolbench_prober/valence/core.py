@@ -78,7 +78,7 @@ def standouts(changes_n: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shift:
-    """What one reading found: its measures, a table WORD_SHIFTS, and for readings of words a table WORD_COSINES."""
+    """The result of one reading: its measures, a table WORD_SHIFTS, and for readings of words a table WORD_COSINES."""
 
     measures: list[Measure]
     words: pa.Table

@@ -74,7 +74,7 @@ def shift_measures(
 
 
 def blank_measures(error: CellError, with_random: bool, fields: Mapping[str, Any]) -> Iterator[Measure]:
-    """Yield what `shift_measures` yields, all null with the status of `error`."""
+    """Yield the measures of `shift_measures`, all null with the status of `error`."""
     for metric in METRICS:
         yield Measure.failed(metric, error, **fields)
         for name in _random_metrics(metric) if with_random else ():

@@ -61,7 +61,7 @@ class TrainPassage(StrictModel):
 
 
 class TrainRequest(StrictModel):
-    """What to train on: passages in the body, or the key of a PASSAGES artifact; TrainParams."""
+    """The texts of a training: passages in the body, or the key of a PASSAGES artifact; and TrainParams."""
 
     params: TrainParams
     passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS, fail_fast=True)
@@ -115,7 +115,7 @@ def request_passages(concept: str, rows: list[dict[str, Any]]) -> tuple[str, pa.
 
 
 class GateVerdict(StrictModel):
-    """What the gates found that judged a scorer: one for each model whose continuations it was tried on."""
+    """The verdict of all gates that judged a scorer: one for each model whose continuations it was tried on."""
 
     passed: bool = Field(description="false where one of them failed; D2 and D3 are null then")
     reason: str | None = Field(description="why it failed")

@@ -158,7 +158,7 @@ class EngineHost:
         return report
 
     def in_use(self) -> dict[str, int]:
-        """Return what requests hold; all zero when none is running."""
+        """Return the numbers of jobs, rows, vectors and engine requests in use; all zero when none is running."""
         engine = self.keeper.engine
         return {
             "jobs": self.keeper.num_jobs,

@@ -60,7 +60,7 @@ class PooledScore(StrictModel):
 
 
 class ReadingAnswer(StrictModel):
-    """What was read along: the projection of the residual stream on a direction, plus the offset.
+    """The scores of a reading along: the projection of the residual stream on a direction, plus the offset.
 
     There is one score per token, read at the position that the token is sampled from. With `echo`, the
     prompt's tokens come first, and the first of all has none.
@@ -108,7 +108,7 @@ class Sink(StrictModel):
 
 
 class CheckAnswer(StrictModel):
-    """What a model does in this engine."""
+    """The checks of a model in this engine."""
 
     model: str
     dtype: str
@@ -120,7 +120,7 @@ class CheckAnswer(StrictModel):
 
 
 class ScoredText(StrictModel):
-    """How likely the unsteered model finds a text."""
+    """The likelihood of a text under the unsteered model."""
 
     mean_nll: float = Field(description="mean negative log-likelihood, nats per token")
     perplexity: float
@@ -175,7 +175,7 @@ class DetokenizeAnswer(StrictModel):
 
 
 class TokenizerInfo(StrictModel):
-    """What a tokenizer says of itself; null for special tokens that it does not have."""
+    """Facts about a tokenizer; null for special tokens that it does not have."""
 
     tokenizer_class: str
     vocab_size: int

@@ -41,7 +41,7 @@ class ProbeBody(ServedBody):
     run: bounds.Name | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what identifies it to a reader."""
+        """Return the facts that identify the probe to a reader."""
         return {name: getattr(self, name) for name in ReadProbe.model_fields}
 
 

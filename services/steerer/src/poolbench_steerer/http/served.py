@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ServedBody(bounds.RequestBody):
-    """What is kept for a model, and the weights that it was made for."""
+    """The record of a served name: its model, and the weights that it was made for."""
 
     model: bounds.Name | None = None
     model_revision: bounds.Name | None = Field(default=None, description="refused where the model is at another one")
@@ -105,7 +105,7 @@ _Record = TypeVar("_Record", bound=ServedBody)
 
 
 class ServedRecords:
-    """What is served by name, in the object store: all replicas read it, also after a restart."""
+    """The records of served names in the object store: all replicas read them, also after a restart."""
 
     def __init__(self, artifacts: Callable[[], Artifacts]) -> None:
         self.store: Callable[[], ObjectStore] = cache(lambda: artifacts().store)
@@ -181,7 +181,7 @@ class ServedVectors:
                 _LOG.warning("%s", error)
 
     async def meaning(self, text: str | None) -> MeantModel:
-        """Return what the model of a request means.
+        """Return the model that a request names, and how it is steered.
 
         Raises:
             UnknownModelError: It is neither a model nor a name that is served.

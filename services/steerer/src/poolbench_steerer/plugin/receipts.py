@@ -30,7 +30,7 @@ _TOTALS = ("positions_changed", "positions_applied", "positions_expected")
 
 @dataclass(frozen=True)
 class LayerReceipt:
-    """What happened at one layer of one request."""
+    """The changes at one layer of one request."""
 
     layer: int
     edits: tuple[Edit, ...]

@@ -119,7 +119,7 @@ class SteeringState:
         return self._works[layer]
 
     def reads_at(self, layer: int) -> LayerReads | None:
-        """Return what is read along at a layer in the running batch, or None."""
+        """Return the readings at a layer in the running batch, or None."""
         return self._reads[layer]
 
     def _copy_admitted(self) -> None:

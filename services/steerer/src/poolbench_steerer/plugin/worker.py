@@ -100,7 +100,7 @@ class SteeringWorkerMixin:
         self.steering.fill(slots, vectors)
 
     def steering_counts(self, rows: list[int]) -> list[dict[str, Any]]:
-        """Return what was changed for the requests that own `rows`."""
+        """Return the counts of changed positions of the requests that own `rows`."""
         return counts_of(self.steering, rows)
 
     def steering_scores(self, spans: list[tuple[int, int, int, int]]) -> list[list[float]]:

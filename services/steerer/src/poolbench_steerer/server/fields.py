@@ -124,7 +124,7 @@ class Resolved:
 
 
 async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str, NamedVector]) -> Resolved:
-    """Return what fields mean; register their vectors.
+    """Return the fields in the terms of the engine, and register their vectors.
 
     Raises:
         InputError: A vector has no such name, or its layer or unit is not known.

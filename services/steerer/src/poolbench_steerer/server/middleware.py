@@ -18,7 +18,7 @@ logger = logging.getLogger("vllm.steering")  # below the one logger that vLLM sh
 
 
 class SteeringMiddleware:
-    """What `--steering` puts before vLLM's app."""
+    """The middleware that `--steering` puts before vLLM's app."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

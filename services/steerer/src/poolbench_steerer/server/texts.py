@@ -30,7 +30,7 @@ Outputs = AsyncGenerator["RequestOutput", None]
 
 @dataclass
 class TextFacts:
-    """What is known of one text so far: its receipt, at its end, and the scores of its tokens."""
+    """The facts about one text so far: its receipt, at its end, and the scores of its tokens."""
 
     receipt: Receipt | None = None
     scores: list[Scores] = field(default_factory=list)

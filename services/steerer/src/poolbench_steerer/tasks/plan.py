@@ -186,7 +186,7 @@ def first_half(token_ids: Sequence[int], limit: int | None = None) -> tuple[int,
 
 @dataclass(frozen=True)
 class Draw:
-    """How one text is sampled.
+    """The sampling of one text.
 
     Attributes:
         sample: Number among the samples of its prompt.

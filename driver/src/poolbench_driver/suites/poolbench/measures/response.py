@@ -170,7 +170,7 @@ def curve_grid(grid: ResponseGrid, rules: SteeringRules) -> ResponseGrid:
 
 
 def curve_params(metric: str, rules: SteeringRules) -> dict[str, str]:
-    """Return what a row of a metric says about the openings that it reads."""
+    """Return the parameters of a metric's rows that say which openings it reads."""
     return {"openings": "first half"} if rules.is_lazy and metric in _OF_CURVE else {}
 
 

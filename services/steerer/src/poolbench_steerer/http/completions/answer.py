@@ -269,7 +269,7 @@ class ChatLogprobs(StrictModel):
 
 
 class ChatMessage(StrictModel):
-    """What the model answers."""
+    """The answer of the model."""
 
     role: Literal["assistant"]
     content: str

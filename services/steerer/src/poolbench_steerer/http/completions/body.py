@@ -127,7 +127,7 @@ def _nullable(described: dict[str, Any]) -> dict[str, Any]:
 
 
 class StreamOptions(bounds.RequestBody):
-    """What a stream ends with."""
+    """Options of a stream."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
@@ -139,7 +139,7 @@ RECORDS = "for the caller's own records; changes nothing"
 
 
 class SamplingBody(NeutralOptions, bounds.RequestBody):
-    """What completions and chats have in common; defaults are those of the OpenAI API, null stands for the default."""
+    """The fields that completions and chats share; defaults are those of the OpenAI API, and null means the default."""
 
     model: bounds.Name | None = None
     temperature: bounds.Temperature = 1.0
@@ -186,7 +186,7 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
 
     @property
     def readings(self) -> list[ReadingBody]:
-        """Return what is read along."""
+        """Return the readings of the request."""
         if self.reading is None:
             return []
         return self.reading if isinstance(self.reading, list) else [self.reading]
@@ -279,7 +279,7 @@ class TextPart(AllowsEmptyFields):
 
 
 class Message(AllowsEmptyFields):
-    """What was said, by whom; the model's own template decides which roles it knows."""
+    """One message of a chat; the model's own template decides which roles it knows."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[
