@@ -130,7 +130,6 @@ class Message:
     task: dict[str, Any]
     retries: int = 0
     pause_s: float = 0.0
-    priority: int = 0
     sent_at: float | None = None  # seconds since the epoch, by the clock of the sender
     traceparent: str | None = None  # header of W3C Trace Context
     step: int | None = None  # version that the step of the task has for the sender
@@ -170,7 +169,7 @@ class Message:
                 "correlation_id": self.task_id,
                 "delivery_mode": 2,
                 "delivery_info": {"exchange": "", "routing_key": queue},
-                "priority": self.priority,
+                "priority": 0,
                 "body_encoding": "base64",
                 "delivery_tag": str(uuid.uuid4()),
             },
@@ -204,8 +203,8 @@ def understand(raw: bytes) -> Message | Misunderstood:
             _validated(parse_task, task, "task")
     except InputError as error:
         return Misunderstood.of(str(error), raw)
-    headers, priority = envelope.headers, envelope.properties.priority
-    timing = (headers.retries, headers.pause_s, priority, headers.poolbench_sent_at)
+    headers = envelope.headers
+    timing = (headers.retries, headers.pause_s, headers.poolbench_sent_at)
     return Message(task, *timing, headers.traceparent, headers.poolbench_step, headers.poolbench_store)
 
 
@@ -232,7 +231,7 @@ class _Headers(_Strict):
 
 class _Properties(_Strict):
     body_encoding: Literal["base64"]
-    priority: int = Field(0, ge=0, le=9)
+    priority: Literal[0] = 0  # nothing of ours sends another
 
 
 class Envelope(_Strict):

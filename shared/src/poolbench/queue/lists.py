@@ -1,11 +1,8 @@
-"""Redis lists as queues: one list per queue and priority, and one for its dead letters."""
+"""Redis lists as queues: one list per queue, and one for its dead letters."""
 
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-from kombu.transport.redis import PRIORITY_STEPS
-from kombu.transport.redis import Channel as KombuChannel
 
 from poolbench.queue.envelope import Message, failed_queue_name, service_of, understand
 from poolbench.queue.letters import MOST_KEPT, DeadLetter, Stored
@@ -16,11 +13,6 @@ _TAKE = f"{_MOVE} redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) redis.call('ZADD
 _BURY = f"{_MOVE} redis.call('LPUSH', KEYS[2], ARGV[2]) redis.call('LTRIM', KEYS[2], 0, ARGV[3]) return 1"
 
 
-def keys_of(queue: str) -> list[str]:
-    """Return the lists of a queue, highest priority first in kombu's order."""
-    return [f"{queue}{KombuChannel.sep}{priority}" if priority else queue for priority in PRIORITY_STEPS]
-
-
 class RedisSpool:
     """The messages and dead letters of all queues in a Redis database."""
 
@@ -28,39 +20,33 @@ class RedisSpool:
         self._redis = client
 
     def count(self, queue: str, limit: int | None = None) -> int:
-        num = sum(self._redis.llen(key) for key in keys_of(queue))
+        num = int(self._redis.llen(queue))
         return num if limit is None else min(num, limit)
 
-    def next(self, queue: str, number: int) -> list[tuple[str, bytes]]:
-        """Return the messages that are delivered next, in this order, each after its list."""
-        messages: list[tuple[str, bytes]] = []
-        for key in keys_of(queue):
-            if missing := number - len(messages):
-                messages += [(key, raw) for raw in reversed(self._redis.lrange(key, -missing, -1))]
-        return messages
+    def next(self, queue: str, number: int) -> list[bytes]:
+        """Return the messages that are delivered next, in this order."""
+        return list(reversed(self._redis.lrange(queue, -number, -1)))
 
-    def take(self, key: str, raw: bytes, in_work: Sequence[str], tag: str, record: str) -> bool:
-        """Move a message from a list to those in work; return whether this call did, and not another consumer.
+    def take(self, queue: str, raw: bytes, in_work: Sequence[str], tag: str, record: str) -> bool:
+        """Move a message from its queue to those in work; return whether this call did, and not another consumer.
 
         Args:
             in_work: Kombu's hash of the records of messages in work, and the sorted set of their times.
         """
-        return bool(self._redis.eval(_TAKE, 3, key, *in_work, raw, tag, record, time.time()))
+        return bool(self._redis.eval(_TAKE, 3, queue, *in_work, raw, tag, record, time.time()))
 
-    def bury_message(self, key: str, raw: bytes, letter: DeadLetter) -> bool:
+    def bury_message(self, queue: str, raw: bytes, letter: DeadLetter) -> bool:
         """Replace a message by its dead letter; return whether this call did, and not another consumer."""
         dead = failed_queue_name(letter.service)
-        return bool(self._redis.eval(_BURY, 2, key, dead, raw, letter.encode(), MOST_KEPT - 1))
+        return bool(self._redis.eval(_BURY, 2, queue, dead, raw, letter.encode(), MOST_KEPT - 1))
 
     def waiting(self, queue: str) -> Iterator[bytes]:
-        for key in keys_of(queue):
-            yield from reversed(self._redis.lrange(key, 0, -1))
+        yield from reversed(self._redis.lrange(queue, 0, -1))
 
     def oldest(self, queue: str) -> float | None:
-        """Return the earliest time in the headers of the oldest messages of each priority."""
-        oldest = [understand(raw) for key in keys_of(queue) if (raw := self._redis.lindex(key, -1))]
-        times = [message.sent_at for message in oldest if isinstance(message, Message)]
-        return min((sent_at for sent_at in times if sent_at is not None), default=None)
+        """Return the time in the headers of the oldest message."""
+        message = understand(self._redis.lindex(queue, -1) or b"")
+        return message.sent_at if isinstance(message, Message) else None
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         key = failed_queue_name(service_of(queue))
@@ -81,5 +67,5 @@ class RedisSpool:
 
     def clear(self, queue: str) -> int:
         num = self.count(queue) + self.count_dead(queue)
-        self._redis.delete(*keys_of(queue), failed_queue_name(service_of(queue)))
+        self._redis.delete(queue, failed_queue_name(service_of(queue)))
         return num

@@ -87,15 +87,15 @@ class Channel(kombu_redis.Channel):
         The message is among those in work from then on, or has become a dead letter.
         """
         spool = RedisSpool(self._create_client())  # through a connection on which nothing waits
-        for key, raw in self._preferred(spool, queue):
+        for raw in self._preferred(spool, queue):
             message = understand(raw)
             if isinstance(message, Misunderstood):
-                _bury(spool, queue, key, raw, message)
-            elif (envelope := self._take(spool, queue, key, raw, message)) is not None:
+                _bury(spool, queue, raw, message)
+            elif (envelope := self._take(spool, queue, raw, message)) is not None:
                 return envelope
         return None
 
-    def _preferred(self, spool: RedisSpool, queue: str) -> list[tuple[str, bytes]]:
+    def _preferred(self, spool: RedisSpool, queue: str) -> list[bytes]:
         """Return the messages that this consumer may take, after a pause if it leaves all of them to others."""
         affinity: Affinity | None = self.connection.client.transport_options.get("affinity")
         if affinity is None or not affinity.chooses:
@@ -106,11 +106,11 @@ class Channel(kombu_redis.Channel):
             affinity.sleep(LOOK_AGAIN_S)
         return messages
 
-    def _take(self, spool: RedisSpool, queue: str, key: str, raw: bytes, message: Message) -> dict[str, Any] | None:
+    def _take(self, spool: RedisSpool, queue: str, raw: bytes, message: Message) -> dict[str, Any] | None:
         """Return the envelope of a message that is now in work; None if another consumer was faster."""
         envelope = message.envelope(queue)
         in_work, tag = (self.unacked_key, self.unacked_index_key), envelope["properties"]["delivery_tag"]
-        return envelope if spool.take(key, raw, in_work, tag, json.dumps([envelope, "", queue])) else None
+        return envelope if spool.take(queue, raw, in_work, tag, json.dumps([envelope, "", queue])) else None
 
     def _get_client(self) -> Any:
         super()._get_client()  # refuses releases of redis-py that are too old
@@ -128,13 +128,13 @@ class Transport(kombu_redis.Transport):
     Channel = Channel
 
 
-def _bury(spool: RedisSpool, queue: str, key: str, raw: bytes, message: Misunderstood) -> None:
+def _bury(spool: RedisSpool, queue: str, raw: bytes, message: Misunderstood) -> None:
     service = service_of(queue)
-    if spool.bury_message(key, raw, DeadLetter.of_message(service, message)):
+    if spool.bury_message(queue, raw, DeadLetter.of_message(service, message)):
         _LOG.error("dead letter of %s: %s", service, message.reason)
 
 
-def _task_of(item: tuple[str, bytes]) -> dict[str, Any] | None:
+def _task_of(raw: bytes) -> dict[str, Any] | None:
     """Return the task of a message; None for what is none of ours."""
-    message = understand(item[1])
+    message = understand(raw)
     return message.task if isinstance(message, Message) else None
