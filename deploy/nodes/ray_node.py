@@ -57,7 +57,7 @@ def prepare() -> None:
 
 
 def command(address: str | None, services: Sequence[str], *options: str) -> list[str]:
-    """Return Ray's command for a node that offers places for `services`."""
+    """Return the arguments of `ray start` for a node with room for replicas of `services`."""
     places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
     flags = [f"--node-ip-address={address}"] if address else []
     port = PlaceSettings.load().metrics_port or METRICS_PORT

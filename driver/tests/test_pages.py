@@ -128,7 +128,15 @@ def test_names_are_found_whole_and_the_longest_first() -> None:
 def test_a_suite_without_a_page_has_the_board_of_its_entrants() -> None:
     def row(name: str, value: float | None, **columns: Any) -> dict[str, Any]:
         status = "ok" if value is not None else "collapsed"
-        return {"strategy": name, "concept": "c", "metric": "m", "value": value, "status": status, **columns}
+        return {
+            "strategy": name,
+            "concept": "c",
+            "metric": "m",
+            "value": value,
+            "status": status,
+            "reason": None,
+            **columns,
+        }
 
     ranks = {"metric": "rank.mean", "params": '{"of": "m", "board": "all"}'}
     rows = [row("b", 0.25), row("a", 0.75), row("c", None), row("a", 1.0, **ranks), row("b", 2.0, **ranks)]

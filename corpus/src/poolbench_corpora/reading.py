@@ -146,7 +146,7 @@ def is_missing(value: Any) -> bool:
 
 
 def name_in(values: Mapping[str, Any], column: str, where: str) -> str:
-    """Return a name, such as an id, a label or a group: text or number, without the `.0` of a whole one.
+    """Return the value of a column as a name (an id, a label, a group): a whole number loses its `.0`.
 
     Returns:
         The name, or "" if the record has none.

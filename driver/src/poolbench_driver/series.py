@@ -68,7 +68,8 @@ def prepare_all(configs: Sequence[RunConfig], session: Session | None = None, tr
 
 
 def prepare_dry(configs: Sequence[RunConfig], session: Session | None = None) -> tuple[list[Job], list[Need]]:
-    """Plan the run of every model to count its work, also where something is missing, which is returned.
+    """Plan each run so that its work can be counted, with stand-ins for what is missing. Return the jobs, and the needs
+    that the cluster does not meet.
 
     Args:
         session: As for `prepare_all`.

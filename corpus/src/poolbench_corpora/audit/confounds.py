@@ -93,7 +93,7 @@ class Figure:
 
 
 def figures(concept: Concept, training: Training, *, num_bootstrap: int, seed: int) -> list[Figure]:
-    """Return a figure for each confound and each bag of words."""
+    """Return the out-of-fold AUROC of each confound and each bag of words, with its bootstrap interval over groups."""
     weights_Rn = group_weights(training.groups, num_bootstrap, seed) if training.error is None else None
     return [_figure(name, training, weights_Rn, scores) for name, scores in _scorers(concept, training)]
 

@@ -165,7 +165,9 @@ def copy_store(
     source: Annotated[str, typer.Argument(help="Folder or s3://bucket/prefix.", metavar="SOURCE")],
     target: Annotated[str, typer.Argument(help="Another; created if there is none.", metavar="TARGET")],
 ) -> None:
-    """Copy an object store, as a backup or to move it; sensitive concepts are left out. The same command continues."""
+    """Copy an object store, as a backup or to move it. Sensitive concepts are left out. The same command continues
+    after an interruption.
+    """
     from poolbench.storage import open_store
     from poolbench.storage.opening import folder_of_store
     from poolbench_driver.cluster.copying import copy_store as copy

@@ -26,6 +26,7 @@ from poolbench_driver.pages.text import interval
 from poolbench_driver.records import Run, Runs
 from poolbench_driver.statistics.multiple import benjamini_hochberg
 from poolbench_driver.statistics.ranks import best_first
+from poolbench_driver.statistics.wilcoxon import least_p
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -307,6 +308,11 @@ class BoardSelection:
         """Return the columns that identify a line, as in `LINE`."""
         return self.quantity.lines[self.lines[line]]
 
+    @property
+    def tells_apart(self) -> bool:
+        """Return whether a paired test can tell two lines apart over so many blocks."""
+        return least_p(self.num_blocks) <= LEVEL
+
     def tied(self, metric: str) -> np.ndarray | None:
         """Return which lines the best on a metric does not beat [S]; None where fewer than two have a value."""
         if metric not in self._tied:
@@ -361,15 +367,14 @@ def _board(
     start, most = _number(query, "start", 0), _number(query, "lines", NUM_LINES)
     column, is_descending = _order(quantity, query)
     order, tied = chosen.ordered(column, is_descending=is_descending), chosen.tied(column)
+    is_marked = np.zeros(len(chosen.lines), bool) if tied is None or not chosen.tells_apart else tied
     counted = chosen.values.get(column, chosen.values.get(board.primary))
 
     def line_of(line: int) -> Line:
         run, model, entrant, layer = chosen.names(line)
         count = "" if counted is None else str(int(np.isfinite(counted[line]).sum()))
         names = [Cell(entrant), Cell(model), Cell(layer), Cell(run, opens=f"runs/{run}/"), Cell(count)]
-        return Line(
-            [*names, *(chosen.cell(metric, line) for metric in chosen.means)], tied is not None and bool(tied[line])
-        )
+        return Line([*names, *(chosen.cell(metric, line) for metric in chosen.means)], bool(is_marked[line]))
 
     heads = [
         _head(name, name, query, column, is_descending, is_text=True)
@@ -461,7 +466,7 @@ def _headline(
     best, others = next(line for line in order if tied[line]), int(tied.sum()) - 1
     _, model, entrant, layer = chosen.names(best)
     where = f" ({model}{f', layer {layer}' if layer else ''}) comes first on {column}"
-    if chosen.num_blocks < 6:
+    if not chosen.tells_apart:
         rest = f". {chosen.num_blocks} {unit}{'s' if chosen.num_blocks > 1 else ''} cannot tell lines apart."
     elif others:
         rest = f"; the data do not tell it apart from {others} other{'s' if others > 1 else ''}."

@@ -71,7 +71,7 @@ class OpenedCell:
 
     @property
     def most(self) -> int:
-        """Return how many texts are shown."""
+        """Return the largest number of texts that the cell shows: the run's setting `evidence`, or 10 if that is 0."""
         return self.config.evidence or _SHOWN
 
 

@@ -1,7 +1,7 @@
 """What a suite says about a run: its answer, board, pictures, tables and texts, as data.
 
-A suite fills a `Page`. `poolbench_driver.pages` writes it as HTML, as Markdown and as JSON, so that all three say the
-same. Texts are plain; words between backticks are set as code.
+A suite fills a `Page`. `poolbench_driver.pages` writes it as HTML and as JSON, and as Markdown without pictures and
+`Details`. Texts are plain; words between backticks are set as code.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Line:
     """A line of a table."""
 
     cells: Sequence[Cell]
-    is_tied: bool = False  # whether it is the best one, or one that the best one does not beat
+    is_tied: bool = False  # whether it has the blue edge; docs/metrics.md has the rule of each board
     reason: str = ""  # why it has no figures
 
     @classmethod
@@ -125,7 +125,7 @@ class Table:
 
     @classmethod
     def of(cls, heads: Heads, lines: Iterable[Line], title: str = "", note: str = "") -> Table:
-        """Return a table whose columns have a head alone, or are given as columns."""
+        """Return a table; a head that is a text becomes a column of numbers with that head."""
         return cls([Column(head) if isinstance(head, str) else head for head in heads], list(lines), title, note)
 
 

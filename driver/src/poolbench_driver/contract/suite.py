@@ -156,11 +156,11 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """Return result rows and tables from the artifacts of a plan and its failures."""
 
     def report(self, run: FinishedRun, page: Page) -> Page:
-        """Return the page of a run.
+        """Return the page of a run; a suite without a method of its own shows that of the frame.
 
         Args:
-            page: What the frame says of any run: a board of the entrants, the first of them as the answer, and as
-                problems what is null and what the run notes. By default this is the page.
+            page: The frame's page: a board of the entrants, the first of them as the answer, and as problems one line
+                for each reason of nulls and each note of the plan.
         """
         return page
 

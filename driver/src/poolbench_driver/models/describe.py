@@ -68,7 +68,9 @@ class ModelInfo:
         return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), fields.num_blocks, fields.width)
 
     def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
-        """Return layers as numbers, by default those of the usual depths, or all imported ones. Raise LayerError."""
+        """Return the numbers of layers, ascending: by default those at depths .5, .75 and 1, or all layers of imported
+        states. Raise LayerError for a layer that the model does not have or that was not imported.
+        """
         if self.imported:
             return _imported_layers(layers, sorted({layer for _, _, layer in self.imported}))
         return resolve_layers(layers, self.num_blocks)

@@ -343,8 +343,8 @@ def _lines(table: Table) -> list[Html]:
 
 
 def _band(line: Line) -> Content:
-    """Return what says to a reader of a screen that the data do not tell a line apart from the best."""
-    return element("span", "in the best group", class_="unseen") if line.is_tied else None
+    """Return the blue edge in words, for a screen reader."""
+    return element("span", "marked by the edge", class_="unseen") if line.is_tied else None
 
 
 def _content(cell: Cell) -> Content:

@@ -46,7 +46,7 @@ _LINES, _WIDTH = 6, 100
 
 
 def markdown_of(page: Page) -> str:
-    """Return a page as Markdown: its answer, its limits, its board and its parts, without pictures."""
+    """Return a page as Markdown: its answer, its limits, its board and its parts, without pictures and details."""
     answer = [" ".join([page.answer.text, *page.answer.sentences]), items(problem.text for problem in page.problems)]
     return "\n\n".join([*filter(None, answer), "## Board", *block_markdown(page.board), *parts_markdown(page.parts)])
 
@@ -57,6 +57,7 @@ def parts_markdown(parts: Sequence[Part]) -> Iterator[str]:
         blocks = [text for block in part.blocks for text in block_markdown(block)]
         if blocks:
             yield f"## {part.heading}"
+            yield from filter(None, [part.note])
             yield from blocks
 
 
@@ -91,7 +92,8 @@ def block_markdown(block: Block) -> Iterator[str]:
 
 def _table(block: Table) -> Iterator[str]:
     if block.title:
-        yield f"### {block.title}{f': {block.note}' if block.note else ''}"
+        yield f"### {block.title}"
+    yield from filter(None, [block.note])
     if block.lines:
         heads = [_heads(place, column, block.lines) for place, column in enumerate(block.columns)]
         lines = [_cells(line, heads) for line in block.lines]

@@ -265,7 +265,7 @@ class ExtractorService:
 
 
 def create() -> ExtractorService:
-    """Return the service, for the runtime."""
+    """Return the service, configured from the environment."""
     disable_progress_bar()
     return ExtractorService(ExtractorSettings.load())
 

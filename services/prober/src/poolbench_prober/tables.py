@@ -24,7 +24,7 @@ def measures_table(measures: Iterable[Measure]) -> pa.Table:
 
 
 def scores_table(result: CellResult) -> pa.Table:
-    """Return PROBE_SCORES of a cell."""
+    """Return the probe's scores of a cell's passages, one row each, with the schema PROBE_SCORES."""
     return table_from_rows(result.scores, PROBE_SCORES)
 
 

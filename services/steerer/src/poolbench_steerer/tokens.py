@@ -45,7 +45,7 @@ class Tokens:
 
     @property
     def size(self) -> int:
-        """Return tokens of the vocabulary, added ones included."""
+        """Return the number of tokens in the vocabulary, added tokens included."""
         return len(self._tokenizer)
 
     @property

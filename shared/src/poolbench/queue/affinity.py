@@ -57,7 +57,9 @@ class Affinity:
         return bool(self._loaded()) or self._crowded()
 
     def choose(self, waiting: Sequence[Body]) -> int | None:
-        """Return the position of the task to take, the first one first; None to leave all of them for now."""
+        """Return the place of the task to take: usually the first that suits the loaded model, or another model's that
+        waited long enough. None leaves all to other replicas for now.
+        """
         loaded, now_s = self._loaded(), self._now_s()
         least_s = CROWDED_PATIENCE_S if self._crowded() else 0.0
         if not loaded and not least_s:

@@ -49,6 +49,6 @@ SUITE = SuiteInfo(
     licence="",
     config=Settings,
     metrics=(MetricInfo(AUROC, "out-of-fold AUROC of the probe at a layer", True, 0, 1),),
-    board=BoardSpec(ranked=(AUROC,), shown=(AUROC,), entrant="entrant"),
+    board=BoardSpec(ranked=(AUROC,), shown=(AUROC,), entrant="entrant", averaged=False),
     load=load,
 )

@@ -179,7 +179,9 @@ class CeBenchView:
         return self.stories[rows[0]["subject"]] | rows[0] if rows else None
 
     def of_subjects(self) -> list[Row]:
-        """Return the subjects as the best autoencoder sees them, the clearest contrast first."""
+        """Return the best autoencoder's row of each subject with a contrastive score, the highest first; none without
+        an autoencoder.
+        """
         if not self.trained:
             return []
         return clearest_first(self.trained[0].subjects.values())

@@ -58,7 +58,7 @@ class DataScope:
         return Cell(side.strategy, self.models[self.source(side).model].layer(side.layer))
 
     def source(self, side: Configuration) -> PassageReader:
-        """Return the reader of the passages of a side."""
+        """Return the model, adapter and control that one side of a comparison reads its passages with."""
         return PassageReader(side.model or self.config.model, side.adapter, side.control)
 
     @property

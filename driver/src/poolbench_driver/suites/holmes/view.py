@@ -95,7 +95,9 @@ class Entrant:
 
 @dataclass(frozen=True)
 class HolmesView:
-    """Entrants, the best one first; types of phenomena; sets; and what is wrong with the data."""
+    """The content of the page: entrants, the best one first, types of phenomena, probing sets, and problems with the
+    data.
+    """
 
     entrants: Sequence[Entrant]
     types: Sequence[str]

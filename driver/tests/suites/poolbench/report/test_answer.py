@@ -70,6 +70,29 @@ def test_strategies_with_one_figure_at_the_top_are_counted_and_none_is_named_fir
     assert check["best"] == {"strategy": "A1_mean, A2_max, P1_last_token", "value": 0.9}
 
 
+def test_what_is_tied_lies_within_the_critical_difference_on_both_sides_of_the_best() -> None:
+    """W2_last_k has the best mean rank and lacks a concept, so that it stands last and is not the best one."""
+    orders = [("W2_last_k", "A1_mean", "A2_max", "P1_last_token", "L3_entity")] * 5
+    orders += [("W2_last_k", "A2_max", "A1_mean", "P1_last_token", "L3_entity")] * 3
+    orders += [("W2_last_k", "P1_last_token", "A1_mean", "A2_max", "L3_entity")] * 4
+    rows = [
+        {"concept": f"c{number}", "strategy": name, "metric": "d1.auroc", "value": 0.9 - 0.05 * place}
+        | {"status": "ok", "layer": 1, "model": "m", "scorer": None, "params": "{}"}
+        for number, order in enumerate(orders)
+        for place, name in enumerate(order)
+    ]
+    rows[0] |= {"value": None, "status": "too_few"}
+    board = rank_board(rows, "d1.auroc")
+    assert board is not None and board.entrants[0] == "A1_mean"
+    means = {name: measure.value for name, measure in zip(board.entrants, board.measures, strict=True)}
+    limit = board.summary["critical_difference"]
+    within = {name for name, mean in means.items() if abs(mean - means["A1_mean"]) < limit} - {"A1_mean"}
+    found = best(rows)["probing"]
+    assert found is not None and set(found.tied) == within
+    assert means["W2_last_k"] < means["A1_mean"] and means["P1_last_token"] - means["W2_last_k"] > limit
+    assert within == {"W2_last_k", "A2_max", "P1_last_token"}
+
+
 def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
     rows = [*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])]
     found = best([row for row in rows if row["concept"] in SIX_CONCEPTS[:4]])

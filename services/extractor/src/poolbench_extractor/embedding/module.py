@@ -198,7 +198,7 @@ class PoolingModule(Module):
 
 
 def truncated(passage: Encoded, limit: int) -> Encoded:
-    """Return the first real tokens, with special ones, as a tokenizer leaves them when it truncates to `limit`."""
+    """Return a passage cut to `limit` positions: its last real tokens are dropped, and special tokens stay."""
     context = passage.context
     surplus = context.num_positions - limit
     if surplus <= 0 or surplus >= len(context.real):

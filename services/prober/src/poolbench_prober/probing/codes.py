@@ -107,7 +107,9 @@ class ClassSender:
             self.fits |= dict(zip(lacking, classifiers, strict=True))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """Return the C with the shortest code in inner folds of whole groups; None for the constant predictor."""
+        """Return the C whose code of held-out labels is shortest, over inner folds that keep groups whole; None for the
+        constant predictor.
+        """
         folds = dealt_folds(self.codes, self.groups, self.seed)
         if folds is None:
             return None

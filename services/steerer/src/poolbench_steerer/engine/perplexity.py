@@ -36,7 +36,9 @@ async def score_continuations(
     *,
     of_task: bool = False,
 ) -> list[Scored]:
-    """Score each continuation given its prefix, in token ids; raise InputError or PromptTooLongError if impossible."""
+    """Return the mean negative log-likelihood of each continuation given its prefix, in nats per token, unsteered.
+    Raise InputError or PromptTooLongError for a pair of token ids that cannot be scored.
+    """
     for index, (prefix, continuation) in enumerate(pairs):
         if not continuation or len(prefix) + len(continuation) < 2:
             raise InputError(f"text {index} has no token that could be scored; it needs a prefix or two tokens")

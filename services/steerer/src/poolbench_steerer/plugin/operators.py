@@ -161,7 +161,9 @@ def steer_output(layer: int, *, fused: bool = True) -> Any:
 
 
 def halves(output: Any, *, fused: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the output of a block, and what must be added to it for the residual stream, if anything."""
+    """Split the output of a block into two parts whose sum is the residual stream; the second is None if the first is
+    all of it.
+    """
     hidden, residual = (*output, None)[:2] if isinstance(output, tuple) else (output, None)
     return hidden, residual if fused else None
 

@@ -90,7 +90,7 @@ class Best:
 def best_of(boards: Mapping[str, RankBoard], measured: Container[str]) -> dict[str, Best | None]:
     """Return the best strategy by purpose, for the metrics that a run measured; None where no two have a value.
 
-    What is tied follows from the tie groups of Nemenyi's test around the best mean rank.
+    Tied with the best are all strategies within Nemenyi's critical difference of it.
     """
     return {
         purpose: None if (board := boards.get(metric)) is None else _best(purpose, board)
@@ -120,8 +120,9 @@ def _best(purpose: str, board: RankBoard) -> Best:
     if not tells_apart(board):
         few = "One concept is" if num_concepts == 1 else f"{_spelled(num_concepts).capitalize()} concepts are"
         limit = f"{few} too few to tell strategies apart."
-    group = () if unsure or limit else next((tie_group for tie_group in summary["tie_groups"] if best in tie_group), ())
-    tied = tuple(name for name in board.entrants if name != best and name in group)
+    # The best one may be in several groups: one that lacks concepts stands below it, whatever its mean rank.
+    groups = [] if unsure or limit else [group for group in summary["tie_groups"] if best in group]
+    tied = tuple(name for name in board.entrants if name != best and any(name in group for group in groups))
     means = dict(zip(board.entrants, board.values_NK.mean(axis=0).tolist(), strict=True))
     equal = equal_to(best, {name: means[name] for name in (board.entrants if unsure or limit else (best, *tied))})
     values = [value for value in board.values_NK[:, 0] if isfinite(value)]

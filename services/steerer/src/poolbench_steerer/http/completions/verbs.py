@@ -102,7 +102,9 @@ class CompletionVerbs:
         return {"object": "list", "data": [*(_model_body(name, name) for name in names), *steered]}
 
     async def model(self, name: Name) -> dict[str, Any]:
-        """Return a model that could be loaded, steered or not."""
+        """Return the entry of a model as the list of models has it: a model that could be loaded, or a steered one that
+        is served by name.
+        """
         return _model_body(name, (await self.served.meaning(name)).ref.id)
 
     async def _parts(self, request_body: CompletionBody | ChatBody, meant: MeantModel) -> Parts:
