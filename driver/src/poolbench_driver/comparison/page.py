@@ -26,7 +26,7 @@ def changes_page(runs: Sequence[Run], changes: RunChanges, *, everything: bool =
     notes = ["Second minus first; intervals over concepts, p-values corrected for the strategies of a metric (Holm)."]
     board = parts[0].blocks[0] if parts else Table.of([], [])
     assert isinstance(board, Table)
-    answer = Answer([Span(f"{headline}.")], [f"{sentence[:1].upper()}{sentence[1:]}.", *notes])
+    answer = Answer([Span(f"{headline}.")], [f"{sentence}.", *notes])
     subject = " and ".join(run.id for run in runs)
     return Page("Compare", subject, answer, board, parts=[*parts[1:], _changed_texts(runs)])
 
@@ -47,7 +47,7 @@ def _cell(row: Row, name: str) -> Cell:
         None if number is None else round(number, DECIMALS[name]) + 0.0  # without a negative zero
         for number in (row["number"], row["ci_low"], row["ci_high"])
     )
-    return Cell(text, value) if low is None else Cell(text, value, low, high, row["95 % interval"])
+    return Cell(text, value, low, high)  # the interval as text has a column of its own
 
 
 #: Pairs of texts that a page shows.

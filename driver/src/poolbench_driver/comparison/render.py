@@ -104,7 +104,7 @@ def _moved(row: Row, name: str) -> bool:
 
 
 def _value(row: Row) -> Row:
-    p_values = {"p": _number(row["p"], 3), "p (Holm)": _number(row["p_holm"], 3)}
+    p_values = {"p": _probability(row["p"]), "p (Holm)": _probability(row["p_holm"])}
     return {**_figures(row, "difference"), **p_values, "": _verdict(row)}
 
 
@@ -134,6 +134,10 @@ def _figures(row: Row, difference: str) -> Row:
 def _interval(row: Row, decimals: int = 3) -> str:
     low, high = row["interval"] or (None, None) if "interval" in row else (row["ci_low"], row["ci_high"])
     return "" if low is None else f"{low:z.{decimals}f} to {high:z.{decimals}f}"
+
+
+def _probability(p: float | None) -> str:
+    return "<0.001" if p is not None and p < 0.001 else _number(p, 3)
 
 
 def _number(value: float | None, decimals: int) -> str:

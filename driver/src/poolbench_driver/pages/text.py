@@ -92,8 +92,9 @@ def block_markdown(block: Block) -> Iterator[str]:
 
 def _table(block: Table) -> Iterator[str]:
     if block.title:
-        yield f"### {block.title}"
-    yield from filter(None, [block.note])
+        yield f"### {block.title}{f': {block.note}' if block.note else ''}"
+    elif block.note:
+        yield block.note
     if block.lines:
         heads = [_heads(place, column, block.lines) for place, column in enumerate(block.columns)]
         lines = [_cells(line, heads) for line in block.lines]

@@ -337,7 +337,7 @@ def _note(ranks: RanksView) -> str:
         "with 95 % intervals from a bootstrap over concepts, drawn on a common scale."
     ]
     if not ranks.limit:
-        sentences.append("The blue edge marks the best and what it does not beat.")
+        sentences.append("The blue edge marks the best and those that Nemenyi's test (5 %) cannot tell from it.")
     return " ".join([*sentences, "A word in place of a number is why there is none."])
 
 
