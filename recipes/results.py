@@ -55,6 +55,8 @@ def write_page(file: Path, title: str, introduction: str, command: str, parts: S
     if picture:
         file.with_suffix(".svg").write_text(drawn(picture.spec), "utf-8")
         lines.append(f"![{picture.spec['description']}]({file.stem}.svg)")
+        captions = (f"{caption.sign} {caption.text}".strip() for caption in picture.captions)
+        lines += filter(None, [paragraph("; ".join(captions))])
     for part in parts:
         lines += [part] if isinstance(part, str) else _section(part)
     file.write_text("\n\n".join(lines) + "\n", "utf-8")
