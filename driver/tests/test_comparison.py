@@ -13,7 +13,7 @@ from driver.tests import conftest
 
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics.paired import paired_permutation_test
-from poolbench_driver import load, ranks
+from poolbench_driver import leaderboard, load, ranks
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, join_rows
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.pages.boards.ranking import rank_board
@@ -298,6 +298,16 @@ def test_ranks_over_two_models(runs: Path) -> None:
     assert dict(found["models"]["rows"])["P1_last_token"][0].startswith("2.00")
     text = invoked("one", "two", "--output", str(runs), command="ranks").stdout
     assert text.startswith("## Ranks on d1.auroc: 8 concepts") and "## Ranks by model" in text
+
+
+def test_python_and_the_command_have_one_board(runs: Path) -> None:
+    write_table(Run(runs / "two"), "results", result_table(run_of(lift=0.25, model="n", model_revision="2")))
+    for names in (("one", "two"), ("two", "one")):
+        board = leaderboard(*names, output=runs)
+        assert invoked(*names, "--output", str(runs), command="leaderboard").stdout.strip() == board.markdown.strip()
+        figures = json.loads(invoked(*names, "--output", str(runs), "--json", command="leaderboard").stdout)
+        assert figures == json.loads(json.dumps(board.to_pylist())) and {row["model"] for row in figures} > {"m", "n"}
+        assert "Ranks by model" in str(board) and "Ranks by model" in board._repr_html_()
 
 
 def test_a_cell_that_two_runs_measured_alike_counts_once() -> None:

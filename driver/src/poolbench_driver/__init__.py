@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from poolbench_driver.api.cluster import AsyncCluster, Cluster, connect
     from poolbench_driver.api.driving import RunHandle, run
     from poolbench_driver.api.listing import ls
-    from poolbench_driver.api.loading import Comparison, Ranks, Run, load, ranks
+    from poolbench_driver.api.loading import Comparison, Leaderboard, Ranks, Run, leaderboard, load, ranks
     from poolbench_driver.api.notebook import Board, Chart, Rows, View
     from poolbench_driver.api.steering import Piece, SteeredTexts
 
 __all__ = [
-    "AsyncCluster", "Board", "Chart", "Cluster", "Comparison", "Direction", "Embeddings", "Explained", "Piece",
-    "Probed", "Ranks", "Rows", "Run", "RunHandle", "Scores", "SteeredTexts", "View", "connect", "load", "ls", "ranks",
-    "run",
+    "AsyncCluster", "Board", "Chart", "Cluster", "Comparison", "Direction", "Embeddings", "Explained", "Leaderboard",
+    "Piece", "Probed", "Ranks", "Rows", "Run", "RunHandle", "Scores", "SteeredTexts", "View", "connect",
+    "leaderboard", "load", "ls", "ranks", "run",
 ]  # fmt: skip
 #: Public names by the module of `api` that has them.
 _PLACES = {
@@ -56,7 +56,7 @@ _PLACES = {
     "cluster": ("AsyncCluster", "Cluster", "connect"),
     "driving": ("RunHandle", "run"),
     "listing": ("ls",),
-    "loading": ("Comparison", "Ranks", "Run", "load", "ranks"),
+    "loading": ("Comparison", "Leaderboard", "Ranks", "Run", "leaderboard", "load", "ranks"),
     "notebook": ("Board", "Chart", "Rows", "View"),
     "steering": ("Piece", "SteeredTexts"),
 }

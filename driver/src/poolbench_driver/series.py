@@ -21,7 +21,7 @@ from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import JoinsRuns, ListsNeeds, Need, lines, require_all
-from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.page import Page, Part
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec, Suite
 from poolbench_driver.doctor.finding import check_session
@@ -184,6 +184,13 @@ class SeriesBoard:
         if self.joined is not None:
             return markdown_of(self.joined)
         return self.section(self.spec.primary) or f"nothing was ranked on {self.spec.primary}"
+
+    def parts(self) -> list[Part]:
+        """Return the same as parts of a page, the board first."""
+        if self.joined is None and self.spec.entrant == BoardSpec.entrant:
+            return list(rank_parts(build_ranks(self.rows, self.spec.primary)))
+        page = self.joined or plain_page("", "", _ranked_together(self.rows, self.spec), self.spec)
+        return [Part("leaderboard", page.answer.text, [page.board]), *page.parts]
 
     def section(self, metric: str) -> str:
         """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""

@@ -329,6 +329,67 @@ class Ranks(Shown):
         return None, list(rank_parts(self.view))
 
 
+#: Columns of a figure, after what it is about.
+_FIGURE = ("metric", "params", "value", "ci_low", "ci_high", "n", "status", "reason")
+
+
+@dataclass(frozen=True, repr=False)
+class Leaderboard(Shown):
+    """The board of one run, or of several runs together.
+
+    Attributes:
+        runs: The runs, each once.
+    """
+
+    runs: Sequence[records.Run]
+
+    @property
+    def markdown(self) -> str:
+        """Return the board as `poolbench-driver leaderboard` prints it."""
+        from poolbench_driver.report import leaderboard_markdown
+        from poolbench_driver.series import SeriesBoard
+
+        return leaderboard_markdown(self.runs[0]) if len(self.runs) == 1 else SeriesBoard.of(self.runs).shown()
+
+    def to_pylist(self) -> list[Row]:
+        """Return the mean ranks, and the figures that the board shows, each with its block.
+
+        Of one run also the figures over all blocks: they compare the entrants of this run alone.
+        """
+        from poolbench_driver.assemble import rank_rows
+        from poolbench_driver.series import SeriesBoard
+
+        board, alone = SeriesBoard.of(self.runs), len(self.runs) == 1
+        spec = board.spec
+        measured = [row for row in board.rows if not row["metric"].startswith("rank.")]
+        figures = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]
+        columns = (spec.entrant, spec.block, "model", "layer", *_FIGURE)
+        return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *figures)]
+
+    def _view(self) -> tuple[Answer | None, Sequence[Part]]:
+        from poolbench_driver.report import read_page
+        from poolbench_driver.series import SeriesBoard
+
+        if len(self.runs) > 1:
+            return None, SeriesBoard.of(self.runs).parts()
+        page = read_page(self.runs[0])
+        return page.answer, [part_of(page.board), *page.parts]
+
+
+def leaderboard(*runs: records.Run | Path | str, output: Path | str = "runs") -> Leaderboard:
+    """Return the board of one run, or of several together, for example of several models.
+
+    Args:
+        *runs: Runs, or their folders or ids; by default the latest run.
+        output: Folder of the runs.
+
+    Raises:
+        NotFoundError: No run has this name.
+        ConfigError: The runs cannot be compared.
+    """
+    return Leaderboard(without_copies(_loaded(run, output) for run in runs or ("latest",)))
+
+
 def ranks(*runs: records.Run | Path | str, metric: str | None = None, output: Path | str = "runs") -> Ranks:
     """Rank the entrants over one or more runs, for example of several models. Budget and corpus must be the same.
 

@@ -37,7 +37,7 @@ class Shown:
         answer, parts = self._view()
         lines = [] if answer is None else [" ".join([answer.text, *answer.sentences])]
         for part in parts:
-            lines += [part.heading, *(text for block in part.blocks for text in block_markdown(block))]
+            lines += [part.heading, part.note, *(text for block in part.blocks for text in block_markdown(block))]
         return "\n\n".join(filter(None, lines))
 
     def __repr__(self) -> str:

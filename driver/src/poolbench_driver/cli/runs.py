@@ -17,6 +17,7 @@ from poolbench_driver.cli.tables import AsJson, Show, print_data, print_table, s
 from poolbench_driver.waiting import about
 
 if TYPE_CHECKING:
+    from poolbench_driver.api.loading import Leaderboard
     from poolbench_driver.comparison.published import TableComparison
     from poolbench_driver.contract.abilities import Recorded
     from poolbench_driver.contract.suite import FinishedRun
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 RunsFolder = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
-#: Columns of a figure in JSON, after what it is about.
-_FIGURE = ("metric", "params", "value", "ci_low", "ci_high", "n", "status", "reason")
 
 
 def report(name: RunName = "latest", output: RunsFolder = Path("runs")) -> None:
@@ -70,6 +69,7 @@ def leaderboard(
 
     `leaderboard build FOLDER... --output DIR` writes a board of bundles; `leaderboard build -h` has its options.
     """
+    from poolbench_driver.api import loading
     from poolbench_driver.records import find_runs
 
     if suite is not None and table is None:
@@ -81,21 +81,20 @@ def leaderboard(
     if join and table is None:
         raise ConfigError("--join ranks a run among recorded models: give their --table")
     run_names = names or ([] if table else ["latest"])
-    folders = find_runs(output, run_names)
-    if power:
-        _show_power(folders, difference, as_json=as_json)
+    board = loading.leaderboard(*run_names, output=output) if run_names else None
+    if power and board is not None:
+        _show_power(board, difference, as_json=as_json)
         return
     files = [Path(name) for name in join or () if Path(name).is_file()]
     joined_runs = find_runs(output, (name for name in join or () if not Path(name).is_file()))
     joined: list[FinishedRun | Path] = [*files, *joined_runs]
-    recorded = None if table is None else _recorded(table, suite, folders, joined)
+    recorded = None if table is None else _recorded(table, suite, board.runs if board else (), joined)
     if as_json:
         for note in recorded.notes if recorded else ():
             typer.echo(f"note: {note}", err=True)
-        print_data(_content(folders, recorded))
+        print_data(_content(board, recorded))
     else:
-        parts = [*([_board(folders)] if folders else []), *([recorded.markdown] if recorded else [])]
-        typer.echo("\n\n".join(parts))
+        typer.echo("\n\n".join(one.markdown for one in (board, recorded) if one is not None))
 
 
 def _recorded(table: Path, suite: str | None, folders: Sequence[Run], joined: Sequence[FinishedRun | Path]) -> Recorded:
@@ -118,31 +117,21 @@ def _recorded(table: Path, suite: str | None, folders: Sequence[Run], joined: Se
     return reader.recorded(table)
 
 
-def _board(folders: Sequence[Run]) -> str:
-    """Return the tables of one run, or the ranks over several."""
-    from poolbench_driver.report import leaderboard_markdown
-    from poolbench_driver.series import SeriesBoard
-
-    if len(folders) == 1:
-        return leaderboard_markdown(folders[0])
-    return SeriesBoard.of(folders).shown()
-
-
-def _show_power(folders: Sequence[Run], difference: float | None, *, as_json: bool) -> None:
+def _show_power(board: Leaderboard, difference: float | None, *, as_json: bool) -> None:
     """Print whether the data of runs would find a difference of neighbours on their board."""
     from poolbench_driver.comparison import join_rows, read_results
     from poolbench_driver.pages.boards.power import neighbours, power_table, sentence
     from poolbench_driver.pages.text import block_markdown
 
-    rows_by_run = [read_results(folder) for folder in folders]
-    if len(folders) > 1:
+    rows_by_run = [read_results(run) for run in board.runs]
+    if len(rows_by_run) > 1:
         join_rows(rows_by_run)  # refuses what cannot be compared
-    suite = folders[0].suite
+    suite = board.runs[0].suite
     if not suite.board.competing:
         typer.echo(f"note: entrants of {suite.id} are comparisons; their power stands on the board", err=True)
-        print_data(_figures(folders)) if as_json else typer.echo(_board(folders))
+        print_data(board.to_pylist()) if as_json else typer.echo(board.markdown)
         return
-    pairs = neighbours(suite, folders, planned=difference)
+    pairs = neighbours(suite, board.runs, planned=difference)
     if not pairs:
         spec = suite.board
         raise ConfigError(
@@ -154,27 +143,12 @@ def _show_power(folders: Sequence[Run], difference: float | None, *, as_json: bo
         typer.echo("\n\n".join([sentence(pairs[0]), *block_markdown(power_table(pairs))]))
 
 
-def _content(folders: Sequence[Run], recorded: Recorded | None) -> Any:
+def _content(board: Leaderboard | None, recorded: Recorded | None) -> Any:
     """Return the lines of the board of runs or of the recorded one; of both, each under its name."""
-    if recorded is None:
-        return _figures(folders)
-    return {"runs": _figures(folders), "recorded": recorded.rows} if folders else recorded.rows
-
-
-def _figures(folders: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the mean ranks, and the figures that the board shows, each with its block.
-
-    Of one run also the figures over all blocks: they compare the entrants of this run alone.
-    """
-    from poolbench_driver.assemble import rank_rows
-    from poolbench_driver.series import SeriesBoard
-
-    board, alone = SeriesBoard.of(folders), len(folders) == 1
-    spec = board.spec
-    measured = [row for row in board.rows if not row["metric"].startswith("rank.")]
-    board_rows = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]
-    columns = (spec.entrant, spec.block, "model", "layer", *_FIGURE)
-    return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *board_rows)]
+    figures = None if board is None else board.to_pylist()
+    if recorded is None or figures is None:
+        return figures if recorded is None else recorded.rows
+    return {"runs": figures, "recorded": recorded.rows}
 
 
 FORMATS = ("table", "markdown", "json")
