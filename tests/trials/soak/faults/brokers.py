@@ -12,7 +12,6 @@ from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.queue.envelope import queue_name
-from poolbench.queue.lists import keys_of
 
 # Each script returns how many messages it touched.
 _DUPLICATE = """
@@ -77,7 +76,7 @@ def several_wait(nodes: Nodes) -> bool:
     """Return whether a queue holds several messages, so that each of the three faults above changes something."""
 
     def count() -> int:
-        return max(nodes.broker().llen(key) for name in SERVICES for key in keys_of(queue_name(name)))
+        return max(nodes.broker().llen(queue_name(name)) for name in SERVICES)
 
     return nodes.inside(count) > 1
 
@@ -87,8 +86,7 @@ def _in_every_queue(nodes: Nodes, script: str) -> Collection[str]:
 
     def touched() -> Collection[str]:
         broker = nodes.broker()
-        lists = {name: keys_of(queue_name(name)) for name in SERVICES}
-        return [name for name, keys in lists.items() if sum([broker.eval(script, 1, key) for key in keys])]
+        return [name for name in SERVICES if broker.eval(script, 1, queue_name(name))]
 
     with suppress(AssertionError):
         return wait_until(lambda: nodes.inside(touched), _MESSAGES_COME_S, _POLL_S)

@@ -10,7 +10,6 @@ from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.queue.envelope import queue_name
-from poolbench.queue.lists import keys_of
 
 AWAY_S = 5.0  # how long a part that comes back is away
 #: The workers, and what runs there.
@@ -23,7 +22,7 @@ def busy(nodes: Nodes) -> set[str]:
 
     def read() -> set[str]:
         broker = nodes.broker()
-        waiting = {name for name in SERVICES if any(broker.llen(key) for key in keys_of(queue_name(name)))}
+        waiting = {name for name in SERVICES if broker.llen(queue_name(name))}
         in_work = {json.loads(entry)[2] for entry in broker.hvals("unacked")}  # the queue of each, as kombu stores it
         return waiting | {name for name in SERVICES if queue_name(name) in in_work}
 
