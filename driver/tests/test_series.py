@@ -248,7 +248,7 @@ def test_a_cancelled_run_stops_those_after_it(
 
 def test_an_error_before_the_start_names_the_model(bench: Bench) -> None:
     common: dict[str, Any] = {"preset": "demo", "layers": [9], "corpus": {"source": "planted"}}
-    configs = [load_run_config(None, {**common, "model": model}) for model in ("demo", "other")]
+    configs = [load_run_config(None, {**common, "model": model}) for model in ("demo", "planted")]
     settings = ClusterSettings("", "", http_address="http://127.0.0.1:9")
     session = Session(settings, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
     with pytest.raises(LayerError, match=r"^demo: layer 9 is out of range"):

@@ -92,13 +92,13 @@ def _checked(configs: Sequence[RunConfig]) -> list[Suite[Any, Any, Any]]:
 
     A preset of a model may still have to be made, and is not looked for.
     """
-    _require_one_corpus(configs)
     suites = [SUITES.get(config.suite).load() for config in configs]
     for suite, config in zip(suites, configs, strict=True):
         suite.check(config)
     for config in configs:
         if config.model not in MODEL_PRESETS and not is_imported(config.model):
             resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
+    _require_one_corpus(configs)  # after the models: a wrong name has another default corpus
     return suites
 
 
