@@ -45,9 +45,9 @@ def _evidence(config: RunConfig) -> Evidence:
 
 
 def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], run: Run) -> list[str]:
-    """Write the texts that the run's cells show into its folder, and return notes.
+    """Write the texts that the run's cells show into the run's folder, and return notes.
 
-    Its configuration says how many of each cell; a run that keeps none has no such table.
+    The setting `evidence` is the number of texts per cell. If it is 0, the run has no such table.
     """
     if not plan.config.evidence:
         run.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def evidence_of(run: Run, cell_id: str, read_store: ReadStore | None = None) -> 
 
     Args:
         cell_id: Id of a result row, or of a row by published definitions.
-        read_store: Reads the texts that the run's folder does not have; without it their ids stand in their place.
+        read_store: Reads the texts that the run's folder does not have. If None, these texts are shown by their ids.
 
     Raises:
         NotFoundError: The run has no such cell.
@@ -102,7 +102,7 @@ def _row(run: Run, cell_id: str) -> Row:
 
 
 def _texts(run: Run, read_store: ReadStore | None, group: TextGroup, ids: Collection[str]) -> Mapping[str, Row]:
-    """Return texts by id: those of the run's folder, and further ones from the object store if it can be read."""
+    """Return texts by id: the texts of the run's folder, and missing texts from the object store if it can be read."""
     of_folder = {text["text_id"]: text for text in run.rows(EVIDENCE, **group._asdict())}
     missing = [text_id for text_id in ids if text_id not in of_folder]
     further = read_store(group, missing) if read_store is not None and missing else []
@@ -117,14 +117,14 @@ def tokens_of(
     read_store: ReadStore | None = None,
     artifacts: Artifacts | None = None,
 ) -> list[Part]:
-    """Return the tokens of a text behind a cell: by features of its autoencoder, or by weight and along its direction.
+    """Return the tokens of a text behind a cell, with features of an autoencoder, or with weights and contributions.
 
     Args:
-        services: Those of a cluster; the extractor explains the text.
-        artifacts: Has the direction, without which tokens have weights alone.
+        services: The services of a cluster, whose extractor explains the text.
+        artifacts: The store of the cell's direction. Without the direction, tokens have weights only.
 
     Raises:
-        NotFoundError: The run has no such cell, or its text is not at hand.
+        NotFoundError: The run has no such cell, or the text is not available.
         PoolbenchError: The extractor refuses or does not answer.
     """
     cell, model = _cell(run, cell_id, read_store), run.model
@@ -155,7 +155,7 @@ def tokens_of(
 
 
 def _direction(run: Run, row: Row, artifacts: Artifacts) -> list[float] | None:
-    """Return the steering direction of a cell; None where the store does not have it."""
+    """Return the steering direction of a cell, or None if the store does not have the direction."""
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
     for direction in run.rows("directions", **at):
         try:
@@ -193,7 +193,7 @@ def opened_by(run: Run, page: Page) -> dict[str, list[Part]]:
 
 
 def paths_in(blocks: Iterable[Block]) -> dict[str, None]:
-    """Return the paths that the cells of some blocks open, each once and in order."""
+    """Return the paths that the cells of some blocks open, in order and without duplicates."""
     paths: dict[str, None] = {}
 
     def noted(cell: Cell) -> Cell:
@@ -212,7 +212,7 @@ _SCOPE = (
 
 
 def _figure(row: Row, board: BoardSpec) -> Part:
-    """Return a result row: what it is a figure of, its value, how sure that is, and why it is null."""
+    """Return the part of a page for a result row: its metric and cell, value, interval, and reason if it is null."""
     value = f"{row['value']:.6g}" if row["value"] is not None else f"none, {row['status']}"
     facts = {
         "definition": metric_info(row["metric"]).summary,
@@ -233,7 +233,7 @@ def _figure(row: Row, board: BoardSpec) -> Part:
 
 
 def _tests(run: Run, row: Row, board: BoardSpec) -> Iterator[Part]:
-    """Yield the paired tests of the entrant of a figure on its metric, where entrants were ranked by that."""
+    """Yield the paired tests of a figure's entrant on the figure's metric, if entrants were ranked by this metric."""
     metric = next((name for name in board.ranked if name == row["metric"] or is_rank(row, name)), None)
     entrant = row[board.entrant]
     if not board.competing or metric is None or entrant is None or row["protocol"] != "corrected":
@@ -263,7 +263,7 @@ def _tests(run: Run, row: Row, board: BoardSpec) -> Iterator[Part]:
 
 
 def _from(entrant: str, pair: Row) -> Row:
-    """Return a pair as its one entrant sees it; the table has each pair once."""
+    """Return a pair with `entrant` first. The table has each pair in one order only."""
     if pair["strategy"] == entrant:
         return pair
     signed = {
@@ -281,7 +281,7 @@ def _verdict(test: Row) -> str:
 
 
 def entrant_of(run: Run, name: str) -> list[Part]:
-    """Return all figures of an entrant on the metrics of the board, each of which opens its cell.
+    """Return all figures of an entrant on the metrics of the board. Each figure links to the evidence of its cell.
 
     Raises:
         UnknownNameError: The run has no such entrant.

@@ -81,10 +81,10 @@ class Job:
         return remaining(self.plan, committed), committed
 
     def run(self, run: Run, display: Display, max_failures: int | None = None) -> Outcome:
-        """Run to the report. Damaged artifacts are repaired; if one made the plan outdated, the run is planned again.
+        """Run to the report. Damaged artifacts are repaired. If damage makes the plan outdated, plan the run again.
 
         Raises:
-            TooManyFailuresError, StoreError, BrokerError, DamagedError: As `RunLoop.run`.
+            TooManyFailuresError, StoreError, BrokerError, DamagedError: As in `RunLoop.run`.
         """
         start_tracing("driver")
         with (
@@ -135,7 +135,7 @@ class _Attempt:
         )
 
     def tables(self) -> dict[str, pa.Table] | None:
-        """Work on the plan, and return the run's tables; None where it was cancelled."""
+        """Work on the plan, and return the run's tables, or None if the run was cancelled."""
         try:
             failures = self.loop.run()
             while not self.loop.unfinished:
@@ -154,7 +154,7 @@ class _Attempt:
             raise
 
     def outcome(self, tables: Mapping[str, pa.Table] | None) -> Outcome:
-        """Write the run's folder and record, and return what it came to."""
+        """Write the run's folder and record, and return the outcome of the run."""
         run, config, failures = self.folder, self.plan.config, tuple(self.loop.failures.values())
         if tables is None:
             self.writer.write_state(RunState.CANCELLED, **_counts(self.loop))
@@ -188,13 +188,13 @@ def _counts(loop: RunLoop) -> dict[str, int]:
 
 
 def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None) -> Job:
-    """Check every name of a configuration and plan it.
+    """Check every name of a configuration, and plan its run.
 
     Args:
-        model: The model's properties; None asks for them.
+        model: The model's properties. If None, they are looked up.
 
     Raises:
-        UnknownNameError, LayerError: With the nearest valid names.
+        UnknownNameError, LayerError: A name or layer is unknown. The message has the nearest valid names.
     """
     info = SUITES.get(config.suite)
     suite = info.load()

@@ -36,16 +36,16 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Power:
-    """Power of McNemar's test at `n` test passages; of several pilots the mean over their seeds.
+    """Power of McNemar's test at `n` test passages. For several seeds, the power is the mean over the seeds.
 
     Attributes:
         p01: Share of passages that only the second configuration gets right.
-        p10: Share that only the first does.
-        discordance: `given`, `counted` from items, or `independent` errors, which is assumed where there are only
-            accuracies; configurations that err on the same passages have more power.
+        p10: Share of passages that only the first configuration gets right.
+        discordance: `given`, `counted` from items, or `independent` errors, which is assumed if only accuracies are
+            known. If both configurations err on the same passages, the true power is higher.
         type_m: Mean exaggeration of a significant difference.
         type_s: Probability that a significant difference has the wrong sign.
-        seeds: Power of each seed; None where the shares were given.
+        seeds: Power of each seed, or None if the shares were given.
     """
 
     p01: float
@@ -60,13 +60,13 @@ class Power:
 
 @dataclass(frozen=True)
 class PilotComparison:
-    """Two configurations, second minus first: pilots that are paired by seed, or what is given in their place.
+    """Comparison of two configurations, second minus first, from pilots paired by seed or from given values.
 
     Attributes:
-        differences: By seed; empty without pilots.
+        differences: Difference of each seed; empty without pilots.
         interval: Student's interval over the seeds; None with one seed.
-        shares: By seed, the shares of passages that only the second and only the first configuration gets right; those
-            that are given have an empty name, and without any only the effect is known.
+        shares: By seed, the shares of passages that only the second and only the first configuration gets right. Given
+            shares have an empty name. If there are no shares, only the effect is known.
         num_items: Fewest items of a seed; None without items.
     """
 
@@ -78,9 +78,9 @@ class PilotComparison:
     discordance: str
 
     def power(self, n: int, alpha: float) -> Power | None:
-        """Return the mean power over the seeds; None without a difference.
+        """Return the mean power over the seeds, or None without a difference.
 
-        A seed without a difference, or with one of another sign than that of all together, has no power, and no errors.
+        A seed has power 0 and no errors if its difference is 0 or has the opposite sign of the overall difference.
         """
         power_by_seed = {
             seed: power_at(*self.shares[seed], n, alpha)
@@ -99,10 +99,10 @@ class PilotComparison:
         return Power(p01, p10, n, self.discordance, fmean(by_seed.values()), type_m, type_s, of_seeds)
 
     def row(self, planned: float, alpha: float) -> dict[str, Any]:
-        """Return what a table of comparisons shows of pilots of one seed with items.
+        """Return the row of a comparison table, for pilots of one seed with items.
 
-        Power, errors and size are those of a stated difference at the discordance of the items: entrants of a run are
-        compared after they were ranked, and the power for an observed difference says no more than its p-value.
+        Power, errors and size are for a stated difference at the discordance of the items. The observed difference is
+        not used, because its power says no more than its p-value, and entrants are compared after they were ranked.
         """
         n, ((p01, p10),) = self.num_items or 0, self.shares.values()
         shares = shares_of(planned, p01 + p10)
@@ -118,13 +118,13 @@ class Advice:
     """The data that a comparison needs: a bound of the training passages, and the power of the test of accuracies.
 
     Attributes:
-        width: Width of the vectors; of two the larger. None where only the power was asked for.
+        width: Width of the vectors, the larger of two. None if only the power was requested.
         hidden: Units of the hidden layer of the probes; None for linear probes.
         num_parameters: Weights and intercepts of a probe of two classes; None without a width.
-        num_train: Training passages, by the bound; None without a width, and unless the status is ok.
-        num_total: Passages of all splits; None as `num_train`.
+        num_train: Training passages, by the bound; None without a width, or if the status is not ok.
+        num_total: Passages of all splits; None if `num_train` is None.
         status: As in `TrainingSize`.
-        smallest_n: Test passages at which the power is .8: the recommendation; None where it is not known.
+        smallest_n: Recommended number of test passages, at which the power is .8; None if it is not known.
     """
 
     protocol: str
@@ -156,11 +156,11 @@ def advise(
     n: int | None = None,
     alpha: float = 0.05,
 ) -> Advice:
-    """Return the data that a comparison needs; arguments as those of `recommend_training_size`.
+    """Return the data that a comparison needs. For further arguments, see `recommend_training_size`.
 
     Args:
-        width: None for the power alone.
-        n: Test passages that the power is of; by default those of the pilots.
+        width: Width of the vectors, or None for the power alone.
+        n: Number of test passages for the power. By default, the pilots' number.
 
     Raises:
         ConfigError: An argument is out of range, or the number of test passages is missing.
@@ -223,7 +223,7 @@ def _split(text: str) -> tuple[float, ...]:
 
 
 def power_at(p01: float, p10: float, n: int, alpha: float) -> Power:
-    """Return power with its shares; raise InputError if they are not probabilities or equal, or there is no passage."""
+    """Return the power for given shares. Raise InputError if they are equal or not probabilities, or n is below 1."""
     try:
         estimate = mcnemar_power(p01, p10, n, alpha)
     except ValueError as error:
@@ -236,8 +236,8 @@ def read_pilot(path: Path) -> Pilot:
     """Return a pilot from a table: `seed, accuracy`, or `seed, item, correct` with one record per item.
 
     Raises:
-        InputError: Naming the file and what is wrong: no records, missing columns, a duplicate seed or item, an
-            accuracy that is not a share.
+        InputError: The file has no records, lacks columns, has a duplicate seed or item, or has an accuracy that is not
+            a share. The message names the file.
     """
     rows = list(records(path))
     names = set.intersection(*(set(values) for _, values in rows))
@@ -256,7 +256,7 @@ def read_pilot(path: Path) -> Pilot:
 
 
 def compare_pilots(first: Pilot, second: Pilot) -> PilotComparison:
-    """Return effect, paired interval over seeds, and discordant shares; raise InputError if seeds or items differ."""
+    """Return effect, paired interval over seeds, and discordant shares. Raise InputError if seeds or items differ."""
     seeds = list(first.accuracies)
     values = (np.array(list(pilot.accuracies.values())) for pilot in (first, second))
     try:
@@ -281,10 +281,10 @@ def given_comparison(effect: float | None, shares: tuple[float, float] | None) -
     """Return a comparison without pilots, from its effect, the shares of discordant passages, or both.
 
     Args:
-        shares: Of passages that only the second and only the first configuration gets right.
+        shares: Shares of passages that only the second and only the first configuration gets right.
 
     Raises:
-        ConfigError: Nothing is given, or the two do not fit.
+        ConfigError: Neither is given, or effect and shares contradict each other.
     """
     difference = None if shares is None else shares[0] - shares[1]
     if effect is None and difference is None:
@@ -297,9 +297,9 @@ def given_comparison(effect: float | None, shares: tuple[float, float] | None) -
 
 
 def compare_answers(first: Mapping[str, bool], second: Mapping[str, bool]) -> PilotComparison:
-    """Return the comparison of two configurations on the test items that both answered, as pilots of one seed.
+    """Compare two configurations on the test items that both answered, as pilots of one seed.
 
-    Raise InputError if there is none.
+    Raise InputError if there is no such item.
     """
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -309,7 +309,7 @@ def compare_answers(first: Mapping[str, bool], second: Mapping[str, bool]) -> Pi
 
 
 def _counted(first: Pilot, second: Pilot) -> tuple[dict[str, tuple[float, float]], int] | None:
-    """Return the discordant shares of each seed, and the fewest items of a seed; None without items."""
+    """Return the discordant shares of each seed and the fewest items of a seed, or None without items."""
     if not first.correct or not second.correct:
         return None
     gaps = {}

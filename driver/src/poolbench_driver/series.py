@@ -41,13 +41,13 @@ BOARDS = "boards"
 
 
 def prepare_all(configs: Sequence[RunConfig], session: Session | None = None, track: Iterable[str] = ()) -> list[Job]:
-    """Plan the run of every model before any starts, on a cluster that is fit.
+    """Plan the runs of all models before any run starts, and check the cluster.
 
-    Wrong names are reported first, then everything that is missing, then what only a plan can find, then what is wrong
-    with the cluster; an error names the model where there are several. What stops no run is printed.
+    Wrong names are reported first, then all missing things, then errors that only a plan can find, then faults of the
+    cluster. With several models, an error names the model. Notes that stop no run are printed.
 
     Args:
-        session: Connection to the cluster. None opens that of the commands, once the names are checked.
+        session: Connection to the cluster. None opens the default connection after the names are checked.
         track: Names of trackers that follow the runs.
     """
     trackers = tuple(map(TRACKERS.get, track))
@@ -88,9 +88,9 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session | None = None) ->
 
 
 def _checked(configs: Sequence[RunConfig]) -> list[Suite[Any, Any, Any]]:
-    """Return the suite of each configuration. Raise UnknownNameError or ConfigError for what needs no cluster to see.
+    """Return the suite of each configuration. Raise UnknownNameError or ConfigError for errors visible without cluster.
 
-    A preset of a model may still have to be made, and is not looked for.
+    Presets of models are not looked up, because a preset may still have to be made.
     """
     suites = [SUITES.get(config.suite).load() for config in configs]
     for suite, config in zip(suites, configs, strict=True):
@@ -103,7 +103,7 @@ def _checked(configs: Sequence[RunConfig]) -> list[Suite[Any, Any, Any]]:
 
 
 def _require_one_corpus(configs: Sequence[RunConfig]) -> None:
-    """Raise ConfigError if models of one board would be measured on other data, as their defaults may say."""
+    """Raise ConfigError if models of one board would be measured on different data. Defaults depend on the model."""
     data = {config.model: config.data_name for config in configs}
     if len(set(data.values())) > 1:
         models = ", ".join(f"{model} on {name}" for model, name in data.items())
@@ -122,9 +122,9 @@ def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunC
 def run_all(
     jobs: Sequence[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None = None
 ) -> Iterator[Outcome]:
-    """Run each job in turn, and yield what it came to. The same call continues: complete runs send nothing.
+    """Run each job in turn, and yield its outcome. Repeating the call continues: complete runs send nothing.
 
-    Of several jobs, one that fails does not stop the others. A lost cluster, a cancellation and Ctrl-C do.
+    A job that fails does not stop the other jobs. A lost cluster, a cancellation and Ctrl-C stop all jobs.
     """
     for number, job in enumerate(jobs, start=1):
         run = create_run(output, job.config)
@@ -155,7 +155,7 @@ class SeriesBoard:
 
     @classmethod
     def of(cls, folders: Sequence[Run]) -> SeriesBoard:
-        """Return the board over some runs; raise ConfigError if their figures are not comparable."""
+        """Return the board over some runs. Raise ConfigError if their figures are not comparable."""
         rows_by_run = [read_results(folder) for folder in folders]
         suite, spec = folders[0].suite.load(), folders[0].suite.board
         runs = [
@@ -180,27 +180,27 @@ class SeriesBoard:
         return "board-" + hashlib.sha256(json.dumps(sorted(run["run"] for run in self.runs)).encode()).hexdigest()[:8]
 
     def shown(self) -> str:
-        """Return the suite's page of several runs as Markdown, or the ranks on its primary metric if it makes none."""
+        """Return the suite's page of several runs as Markdown, or else the ranks on the suite's primary metric."""
         if self.joined is not None:
             return markdown_of(self.joined)
         return self.section(self.spec.primary) or f"nothing was ranked on {self.spec.primary}"
 
     def parts(self) -> list[Part]:
-        """Return the same as parts of a page, the board first."""
+        """Return the content of `shown` as parts of a page, the board first."""
         if self.joined is None and self.spec.entrant == BoardSpec.entrant:
             return list(rank_parts(build_ranks(self.rows, self.spec.primary)))
         page = self.joined or plain_page("", "", _ranked_together(self.rows, self.spec), self.spec)
         return [Part("leaderboard", page.answer.text, [page.board]), *page.parts]
 
     def section(self, metric: str) -> str:
-        """Return the ranks on one metric as Markdown; of strategies by family, concept family and model too."""
+        """Return the ranks on one metric as Markdown. Strategies have ranks by family, concept family and model too."""
         if self.spec.entrant == BoardSpec.entrant:
             return "\n\n".join(parts_markdown(list(rank_parts(build_ranks(self.rows, metric)))))
         rows = _ranked_together(self.rows, replace(self.spec, ranked=(metric,)))
         return markdown_of(plain_page("", "", rows, self.spec)) if any(map(_is_rank, rows)) else ""
 
     def write(self, folder: Path) -> Path:
-        """Write the board as Markdown and JSON; return the path of the former."""
+        """Write the board as Markdown and JSON. Return the path of the Markdown file."""
         folder.mkdir(parents=True, exist_ok=True)
         metrics = ranked_metrics(self.rows)
         ranks = {metric: build_ranks(self.rows, metric).to_json() for metric in metrics}
@@ -220,7 +220,7 @@ def _plain_page(folders: Sequence[Run], rows: list[Row]) -> Page:
 
 
 def _ranked_together(rows: Sequence[Row], spec: BoardSpec) -> list[Row]:
-    """Return rows with the ranks over all of them in place of those of each run."""
+    """Return rows with ranks over all runs, in place of the ranks within each run."""
     measured = [row for row in rows if not _is_rank(row)]
     return [*measured, *rank_rows(measured, spec)[0]]
 

@@ -23,7 +23,7 @@ class WorkCancelledError(PoolbenchError):
 
 
 class Work:
-    """One piece of work, which any thread may cancel. It is cancelled by itself after `deadline_s` seconds."""
+    """One piece of work. Any thread may cancel the work, and it ends by itself after `deadline_s` seconds."""
 
     def __init__(self, deadline_s: float | None = None) -> None:
         self._deadline_s = deadline_s
@@ -31,7 +31,7 @@ class Work:
         self._reason = ""
 
     def cancel(self, reason: str) -> None:
-        """End the work at its next check; the first reason stays."""
+        """End the work at its next check. If the work is cancelled twice, the first reason counts."""
         self._reason = self._reason or reason
 
     @property
@@ -52,7 +52,7 @@ _CURRENT: ContextVar[Work | None] = ContextVar("poolbench_work", default=None)
 
 @contextmanager
 def working(work: Work) -> Iterator[None]:
-    """Make `work` the current work of this context, and of threads and tasks started in it."""
+    """Make `work` the current work of this context, and of the threads and tasks that are started in the context."""
     token = _CURRENT.set(work)
     try:
         yield

@@ -37,7 +37,7 @@ class Registry(Generic[T]):
         built_in: Modules that register the project's own items. They are imported at the first look-up.
         unknown: Function that makes the error for an unregistered name, from this name and the registered ids.
         make: Function that makes an item from an id, a function and metadata, for `register`.
-        by_id: Whether `all` sorts the items by id. By default, they are in the order of registration.
+        by_id: Whether `all` sorts the items by id. By default, items are in the order of registration.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Registry(Generic[T]):
 
         Args:
             item: The item.
-            module: Built-in module of the item, which decides its place in `all`; empty for other packages.
+            module: Built-in module of the item, which decides its place in `all`, or "" for other packages.
 
         Raises:
             ConfigError: The item is not of the registry's class, or an item with this id is registered already.
@@ -85,7 +85,7 @@ class Registry(Generic[T]):
         """Return a decorator that registers a function with metadata as an item.
 
         Raises:
-            ConfigError: At the decoration, if the id is registered already or the metadata contradict one another.
+            ConfigError: Raised at the decoration, if the id is registered already or the metadata are contradictory.
         """
 
         def decorate(function: Function) -> Function:
@@ -104,7 +104,7 @@ class Registry(Generic[T]):
         raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
 
     def all(self) -> list[T]:
-        """Return all registered items, including those of other packages. Items that only `find` returns are left out.
+        """Return all registered items, including items of other packages. Items that only `find` returns are left out.
 
         Raise ConfigError, with the name of the package, if a plug-in cannot be loaded or uses a registered id.
         """

@@ -13,7 +13,7 @@ class _Word(StrEnum):
 
 
 class Status(_Word):
-    """Why a result row has a value or none. The list is closed; docs/metrics.md has it."""
+    """The reason why a result row has a value or null. The list is closed and documented in docs/metrics.md."""
 
     OK = "ok"
     NOT_IMPLEMENTED = "not_implemented"
@@ -35,7 +35,7 @@ class Status(_Word):
 
 
 class TaskOutcome(_Word):
-    """What a worker returns for one delivery of a task."""
+    """The outcome that a worker returns for one delivery of a task."""
 
     DONE = "done"
     SKIPPED = "skipped"  # everything was committed
@@ -46,7 +46,7 @@ class TaskOutcome(_Word):
 
 
 class RunState(_Word):
-    """Where a run stands, as `state.json` records it."""
+    """The progress of a run, as `state.json` records it."""
 
     STARTING = "starting"
     RUNNING = "running"

@@ -25,7 +25,7 @@ MIN_NUMBERS = 4
 
 @dataclass(frozen=True)
 class WordRule:
-    """Which texts of a concept are positive and which are negative; the others are neither."""
+    """A rule that says which texts of a concept are positive, negative or neither."""
 
     positive: TextTest
     negative: TextTest
@@ -46,7 +46,10 @@ def seed_pattern(concept: Concept) -> re.Pattern[str]:
 
 
 def at_least(pattern: re.Pattern[str], number: int) -> TextTest:
-    """Return a test for texts with at least that many matches; a text shorter than a passage needs as dense ones."""
+    """Return a test for texts with at least `number` matches.
+
+    For a text shorter than the shortest passage, the required number is reduced in proportion to its length.
+    """
 
     def is_dense(text: str) -> bool:
         share = min(1.0, count_words(text) / PASSAGE_WORDS)
@@ -147,7 +150,7 @@ def word_rules() -> dict[str, WordRule]:
 
 
 def word_rule(concept: str, version: int) -> WordRule:
-    """Return the rule of a concept. Raise InputError if it has none here, or one of another version."""
+    """Return the word rule of a concept. Raise InputError if there is no rule, or only another version of the rule."""
     rule = word_rules().get(concept)
     if rule is None or rule.version != version:
         here = "none" if rule is None else f"version {rule.version}"

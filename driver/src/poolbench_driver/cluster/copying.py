@@ -26,7 +26,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Copied:
-    """Counts of a copy: what was copied, and how many objects were there already."""
+    """Counts of a copy: copied objects, copied bytes, and objects that the target already had."""
 
     objects: int
     num_bytes: int
@@ -34,13 +34,14 @@ class Copied:
 
 
 def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int], object] = lambda done: None) -> Copied:
-    """Copy artifacts, records of runs, the id of the store, and what was imported, added or served under a name.
+    """Copy artifacts, run records, the id of the store, and objects that were imported, added or served under a name.
 
-    What belongs to sensitive concepts is left out, unless the operator allows it.
+    Objects of sensitive concepts are left out, unless the operator allows them.
 
-    Manifests are copied last. So an interrupted copy holds no artifact in part, and the same call continues it. The
-    source may be in use: what is committed while it is copied is left out, and `gc` must not run. Objects of
-    artifacts never change, so one of the same size is not copied again. `report` gets the number of objects so far.
+    Manifests are copied last, so that an interrupted copy has no incomplete artifact. The same call continues the copy.
+    The source may be in use, but `gc` must not run, and objects that are committed during the copy are left out. An
+    object that the target has in the same size is not copied again, because objects of artifacts never change. `report`
+    receives the number of objects so far.
     """
     store_id(source)  # so that a copy belongs to the same cluster
     committed = [info for info in _copied(source) if _is_last(info)]
@@ -69,7 +70,7 @@ def _copied(source: ObjectStore) -> Iterator[ObjectInfo]:
 
 
 def _is_last(info: ObjectInfo) -> bool:
-    """Return whether an object is written after all that it belongs to: a manifest, or a concept of a user."""
+    """Return whether an object must be written last: the manifest of an artifact, or the file of a user's concept."""
     return info.path.endswith((f"/{MANIFEST_FILE}", "/concept.json"))
 
 

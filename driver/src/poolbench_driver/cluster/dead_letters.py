@@ -52,7 +52,7 @@ class Report:
 
 @dataclass(frozen=True)
 class LetterFilter:
-    """Which dead letters a command is about; None selects all."""
+    """Selects the dead letters of a command. None selects all."""
 
     service: str | None = None
     kind: str | None = None
@@ -103,11 +103,11 @@ class DeadLetters:
         return [letter.letter.row() for letter in self.select(wanted)]
 
     def details(self, name: str) -> dict[str, Any]:
-        """Return the letter that an id, or its beginning, names; raise as `find`."""
+        """Return the letter that an id, or the beginning of an id, names. The errors are those of `find`."""
         return self.find([name])[0].letter.details()
 
     def retry(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
-        """Send the tasks of letters to their queues again, each task once; yield a report per letter."""
+        """Send the tasks of letters to their queues again, each task once. Yield a report per letter."""
         by_task: dict[str, list[tuple[StoredLetter, Task]]] = {}
         for letter in chosen:
             try:
@@ -121,14 +121,14 @@ class DeadLetters:
             yield from self._alone(task_id, [letter for letter, _ in same], partial(self._send, task))
 
     def drop(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
-        """Remove letters; yield a report per letter."""
+        """Remove letters. Yield a report per letter."""
         for letter in chosen:
             yield from self._alone(
                 letter.letter.task_id or letter.letter.letter_id, [letter], lambda: LetterOutcome.DROPPED
             )
 
     def _alone(self, name: str, same: list[StoredLetter], act: Callable[[], LetterOutcome]) -> Iterator[Report]:
-        """Act for letters that are still there, then remove them, while no other command works on them."""
+        """Act on the letters that still exist, then remove them. A lease keeps other commands from these letters."""
         lease = self.leases.acquire(f"dead-letter/{name}")
         if lease is None:
             yield from (Report(letter.letter, LetterOutcome.HELD) for letter in same)
@@ -141,7 +141,7 @@ class DeadLetters:
             yield Report(letter.letter, verdict if gone else LetterOutcome.GONE)
 
     def _send(self, task: Task) -> LetterOutcome:
-        """Send a task as the driver's loop does, unless it waits or is in work."""
+        """Send a task as the driver's loop does, unless the task waits or is in work."""
         self.artifacts.store.delete(failure_path(task.task_id))
         self.artifacts.store.delete(cancel_path(task.task_id))
         if task.task_id in self.queue.waiting(task.service) or self.leases.alive(task.task_id):
@@ -151,7 +151,7 @@ class DeadLetters:
 
 
 class ListedLetters:
-    """The dead letters of a cluster that is known by its HTTP address; to send or drop them needs its queue."""
+    """The dead letters of a cluster that is known by its HTTP address. Sending and dropping need its queue."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -161,13 +161,13 @@ class ListedLetters:
         return [row for row in self._services.get("pooler", "dead_letters")["dead_letters"] if wanted.has_row(row)]
 
     def details(self, name: str) -> dict[str, Any]:
-        """Return the letter that an id, or its beginning, names; raise as `DeadLetters.find`."""
+        """Return the letter that an id, or the beginning of an id, names. Errors are those of `DeadLetters.find`."""
         letter_id = _meant(name, {row["id"] for row in self.rows(LetterFilter())})
         return self._services.get("pooler", f"dead_letters/{letter_id}")
 
 
 def open_letters() -> DeadLetters:
-    """Return the dead letters of the cluster; raise ConfigError where its queue or its store is not known."""
+    """Return the dead letters of the cluster. Raise ConfigError if its queue or its store is not known."""
     from poolbench_driver.cluster.session import open_session
 
     session = open_session()
@@ -181,7 +181,7 @@ def listed_letters(services: Services) -> DeadLetters | ListedLetters:
 
 
 def read_since(text: str | None) -> datetime | None:
-    """Return the time that `--since` names: an age such as 90m, or a time in ISO 8601, in UTC unless it says else."""
+    """Return the time that `--since` names: an age such as 90m, or a time in ISO 8601, in UTC by default."""
     if text is None:
         return None
     now = datetime.now(UTC)
@@ -208,7 +208,7 @@ def _meant(name: str, ids: set[str]) -> str:
 
 
 def _sendable(letter: DeadLetter) -> Task:
-    """Return the task of a letter; raise InputError if no service would take it."""
+    """Return the task of a letter. Raise InputError if no service does tasks of this kind."""
     task = task_of(letter)
     if task.service not in SERVICES:
         raise InputError(f"no service does tasks of the kind {shown(task.kind)}")

@@ -40,7 +40,7 @@ class TokenAuth(httpx.Auth):
         self._cluster = cluster
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send a request, and once more with another token if there is one. Raise ConfigError if there is none."""
+        """Send a request, and once more if it is refused and the token has changed. Raise ConfigError without token."""
         if not self._cluster.token:
             raise ConfigError(f"no token for {self._cluster.http_address} is known here: set POOLBENCH_TOKEN")
         request.headers.update(bearer(self._cluster.token))
@@ -92,7 +92,7 @@ class PatientTransport(httpx.BaseTransport):
 
 
 def connect(cluster: ClusterSettings, timeout_s: float) -> tuple[httpx.Client, TokenAuth]:
-    """Return a client of the services, and what it authenticates with.
+    """Return a client of the services and its authentication.
 
     Raise ConfigError for a wrong address or CA file.
     """
@@ -110,7 +110,7 @@ def connect(cluster: ClusterSettings, timeout_s: float) -> tuple[httpx.Client, T
 
 
 def why(error: httpx.HTTPError, cluster: ClusterSettings) -> str:
-    """Return why services cannot be reached, what names their address, and what to do."""
+    """Return why the services cannot be reached, which setting names their address, and what to do."""
     message = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return (
@@ -122,7 +122,7 @@ def why(error: httpx.HTTPError, cluster: ClusterSettings) -> str:
 
 
 def _wait_s(response: httpx.Response) -> float:
-    """Return the seconds of `Retry-After`; our services never send a date."""
+    """Return the seconds of `Retry-After`, which is never a date in responses of our services."""
     try:
         return max(float(response.headers.get("retry-after", _DEFAULT_WAIT_S)), 0.0)
     except ValueError:
@@ -163,7 +163,7 @@ class Services:
         self._http, self._auth = connect(cluster, timeout_s)
 
     def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
-        """Return a service's health; raise EndpointError if it does not respond or refuses our token."""
+        """Return a service's health. Raise EndpointError if the service does not respond or refuses our token."""
         answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"} and self._auth.renew():
             answer = self._call("GET", service, "health", timeout=timeout_s)
@@ -184,11 +184,11 @@ class Services:
         return self._call("DELETE", service, verb, params=query)
 
     def get_bytes(self, service: str, verb: str, query: dict[str, Any]) -> bytes:
-        """Send GET /service/verb; the response is not JSON."""
+        """Send GET /service/verb, and return the response as bytes."""
         return self._send("GET", service, verb, params=query).content
 
     def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
-        """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
+        """Send POST /service/verb, and return a table. The Arrow stream is smaller than numbers as text."""
         headers = {"Accept": ARROW_STREAM, **_JSON}
         response = self._send("POST", service, verb, content=_encoded(body), headers=headers)
         try:
@@ -197,7 +197,7 @@ class Services:
             raise _no_service(response) from None
 
     def stream(self, service: str, verb: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
+        """Send POST /service/verb, and yield its events as JSON objects. Leaving the loop early cancels the work."""
         address = f"/{service}/{verb}"
         try:
             headers = {REQUEST_ID_HEADER: new_request_id(), **_JSON}
@@ -263,7 +263,7 @@ def _encoded(body: dict[str, Any]) -> bytes:
 
 
 def open_services() -> Services:
-    """Return the services of the cluster; raise ConfigError if nothing says where they are."""
+    """Return the services of the cluster. Raise ConfigError if no setting names their address."""
     return Services(ClusterSettings.load(http_only=True))
 
 

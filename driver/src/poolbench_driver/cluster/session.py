@@ -26,9 +26,9 @@ _SERVICE = "pooler"
 
 
 class RemoteRecords:
-    """ObjectStore that reads the records of runs, scorers, activations and concepts, and writes one: the end of a run.
+    """ObjectStore over HTTP. Reads records of runs, scorers, activations and concepts, and writes the end of a run.
 
-    Every other operation raises ConfigError: it needs the object store itself.
+    Every other operation raises ConfigError, because it needs the object store itself.
     """
 
     def __init__(self, services: Services) -> None:
@@ -98,9 +98,9 @@ class Session:
 
 
 def open_session(settings: ClusterSettings | None = None) -> Session:
-    """Connect to a cluster; by default to that of the environment or the state folder.
+    """Connect to a cluster, by default the cluster that the environment or the state folder names.
 
-    Raise ConfigError or StoreError if it fails.
+    Raise ConfigError or StoreError if no connection is possible.
     """
     settings = settings or ClusterSettings.load()
     if not (settings.store_uri and settings.broker_url):
@@ -116,9 +116,9 @@ def open_session(settings: ClusterSettings | None = None) -> Session:
 def open_artifacts(settings: ClusterSettings | None = None) -> Artifacts:
     """Connect to the object store alone, and let this process find the concepts that are registered there.
 
-    Where only the address of the services is known, these are the records that they give to clients.
+    If only the address of the services is known, read the records that the services give to clients.
 
-    Raise ConfigError or StoreError if it fails.
+    Raise ConfigError or StoreError if no connection is possible.
     """
     settings = settings or ClusterSettings.load(http_only=True)
     store = open_store(settings.store_uri) if settings.store_uri else RemoteRecords(Services(settings))

@@ -31,8 +31,8 @@ class RunChanges:
     """The differences of the second run from the first.
 
     Attributes:
-        summary: Counts: common cells, those only in one run, changed values, changed statuses.
-        only_first: Cells that the second run lacks, counted by metric, and in what that run's cells differ.
+        summary: Counts of common cells, cells in one run only, changed values and changed statuses.
+        only_first: Cells that the second run lacks, counted by metric, with the way in which that run's cells differ.
         only_second: Cells that the first run lacks, likewise.
         statuses: Changes of status, counted, with an example of the new reason.
         values: Per metric (strategy `*`: mean over all) and per strategy: mean difference over concepts with
@@ -63,15 +63,15 @@ def compare_runs(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> RunChanges:
-    """Return the changes between two runs' result rows; differences are second minus first.
+    """Return the changes between two runs' result rows. Differences are second minus first.
 
     Args:
-        across: Identity columns that may differ, see `ACROSS`.
-        num_resamples: Resamples of the concepts, and drawn sign patterns where they are too many to count.
+        across: Groups of identity columns that may differ, see `ACROSS`.
+        num_resamples: Number of resamples of the concepts, and of random sign patterns if there are too many to count.
 
     Raises:
-        ConfigError: Where the runs cannot be compared.
-        InputError: Where a run has two rows of one cell.
+        ConfigError: The runs cannot be compared.
+        InputError: A run has two rows of one cell.
     """
     pairing = pair_cells(_chosen(first, metrics), _chosen(second, metrics), across)
     ranks, agreement = rank_changes(pairing, ranked_metrics(first, second, metrics), num_resamples, seed)
@@ -91,7 +91,7 @@ def _chosen(rows: Sequence[Row], metrics: Sequence[str] | None) -> list[Row]:
 
 
 def value_changes(pairing: Pairing, num_resamples: int, seed: int) -> list[Row]:
-    """Return rows of value differences; within a metric the mean over strategies first, then each strategy."""
+    """Return rows of value differences. Each metric has the mean over strategies first, then each strategy."""
     by_metric: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
     for pair in measured_pairs(pairing):
         by_metric[pair[0]["metric"]].append(pair)
@@ -112,7 +112,7 @@ def value_changes(pairing: Pairing, num_resamples: int, seed: int) -> list[Row]:
 
 
 def _value_row(metric: str, strategy: str, pairs: Sequence[tuple[Row, Row]], num_resamples: int, seed: int) -> Row:
-    """Return the mean difference over concepts; the cells of a concept are averaged, as they are not independent."""
+    """Return the mean difference over concepts. Cells of one concept are averaged, because they are not independent."""
     by_concept: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for a, b in pairs:
         by_concept[a["concept"] or ""].append((a["value"], b["value"]))
@@ -140,7 +140,7 @@ _COUNTS = (Status.OK, *WORST_STATUSES, *DROP_STATUSES)
 
 
 def ranked_metrics(first: Sequence[Row], second: Sequence[Row], metrics: Sequence[str] | None) -> list[str]:
-    """Return the metrics that both runs ranked, in the first one's order."""
+    """Return the metrics that both runs ranked, in the order of the first run."""
     sides = [
         dict.fromkeys(json.loads(row["params"]).get("of") for row in rows if row["metric"] == "rank.mean")
         for rows in (first, second)
@@ -162,7 +162,7 @@ def rank_changes(
 
 
 def _boards(pairing: Pairing, metric: str) -> tuple[RankBoard, RankBoard] | None:
-    """Return both runs' boards over the cells that count in both, so that a failure in one does not move the others."""
+    """Return both runs' boards over cells that count in both runs, so that a failure in one run moves no other rank."""
     of_metric = [pair for pair in pairing.common if pair[0]["metric"] == metric]
     cells = [pair for pair in of_metric if all(cell["status"] in _COUNTS for cell in pair)]
     first, second = (rank_board([pair[side] for pair in cells], metric) for side in (0, 1))
@@ -170,7 +170,7 @@ def _boards(pairing: Pairing, metric: str) -> tuple[RankBoard, RankBoard] | None
 
 
 def _rank_changes(metric: str, first: RankBoard, second: RankBoard, num_resamples: int, seed: int) -> list[Row]:
-    """Change of mean ranks over the concepts that both boards hold; both sides share their resamples."""
+    """Return the change of mean ranks over the concepts of both boards. Both boards share the resamples."""
     blocks = [block for block in first.blocks if block in second.blocks]
     strategies = [name for name in first.entrants if name in second.entrants]
     if not blocks:

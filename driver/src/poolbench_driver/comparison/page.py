@@ -14,7 +14,7 @@ _NUMBERS = ("first", "second", "difference", "change", "p", "p (Holm)", "cells",
 
 
 def changes_page(runs: Sequence[Run], changes: RunChanges, *, everything: bool = True) -> Page:
-    """Return the changes from the first of two runs to the second, as `as_tables`, with the texts that both kept."""
+    """Return the page of changes from the first run to the second: the tables of `as_tables`, and changed texts."""
     tables = as_tables(changes, everything=everything)
     sentence = as_sentence(changes, *(run.id for run in runs))
     parts = [
@@ -55,7 +55,7 @@ _MOST_TEXTS = 20
 
 
 def _changed_texts(runs: Sequence[Run]) -> Part:
-    """Return the texts of the same opening, entrant and seed that two runs kept and that differ."""
+    """Return the texts that differ between two runs. Texts are compared if opening, entrant and seed are equal."""
     first, second = ({_identity(row): row for row in run.rows(EVIDENCE)} for run in runs)
     common = [key for key in first if key in second]
     changed = [key for key in common if _texts_of(first[key]) != _texts_of(second[key])]

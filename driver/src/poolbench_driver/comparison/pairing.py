@@ -12,10 +12,10 @@ from poolbench_driver.results import IDENTITY
 
 
 def read_results(run: Run) -> list[dict[str, Any]]:
-    """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows.
+    """Return a run's result rows. Raise IntegrityError if the file is damaged, InputError if it has no result rows.
 
-    Whatever the columns of its suite are, `strategy` names what is compared, and `concept` what it is averaged over.
-    Rows that the suite keeps apart have `is_apart`, because `concept` no longer says so; they keep their concept.
+    For every suite, `strategy` names the entrant, and `concept` the block that figures are averaged over. `is_apart`
+    marks the rows that the suite does not rank, because `concept` no longer shows this. These rows keep their concept.
     """
     rows = run.tables["results"].to_pylist()
     if not rows:
@@ -44,7 +44,7 @@ ACROSS = {
 
 @dataclass(frozen=True)
 class Pairing:
-    """Cells of two runs: the common ones (first run first), and those that the other run lacks."""
+    """Cells of two runs: pairs of common cells (first run first), and the cells that the other run lacks."""
 
     common: list[tuple[Row, Row]]
     only_first: list[Row]
@@ -55,9 +55,9 @@ def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str
     """Pair result rows by identity. Ranks are left out, because they compare a run's strategies with one another.
 
     Raises:
-        UnknownNameError: For a name that `ACROSS` lacks.
-        ConfigError: Where suite, protocol or budget differ, or no cell is common.
-        InputError: Where a run has two rows of one cell.
+        UnknownNameError: `ACROSS` lacks a name of `across`.
+        ConfigError: Suite, protocol or budget differ, or no cell is common.
+        InputError: A run has two rows of one cell.
     """
     for name in (groups := list(across)):
         if name not in ACROSS:
@@ -77,14 +77,14 @@ def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str
 
 
 def join_rows(runs: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of several runs as one, for example of several models, for a board over all of them.
+    """Join the rows of several runs, for example of several models, for one board over all of these runs.
 
-    Rows that their suite keeps apart are left out. A cell that several runs measured alike, such as a baseline, counts
-    once.
+    Rows that their suite keeps apart are left out. If several runs have the same value of a cell, such as a baseline,
+    the cell counts once.
 
     Raises:
-        ConfigError: Where suite, protocol, budget or data differ: planted and real corpora are never ranked together.
-        InputError: Where two runs have different values of the same cell.
+        ConfigError: Suite, protocol, budget or data differ. Planted and real corpora are never ranked together.
+        InputError: Two runs have different values of the same cell.
     """
     first, *others = runs
     for other in others:

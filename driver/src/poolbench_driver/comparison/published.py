@@ -28,7 +28,7 @@ STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "directio
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """One figure of the table beside ours."""
+    """One figure of a published table, beside the run's figure."""
 
     column: str
     strategy: str
@@ -47,11 +47,11 @@ class ComparedCell:
 
 @dataclass(frozen=True)
 class TableComparison:
-    """The figures of one model of a published table, each beside that of a run.
+    """The figures of one model of a published table, each beside the figure of a run.
 
     Attributes:
         run: Id of the run.
-        model: The model, as the table has it.
+        model: The model's entry in the table.
         title: Title of the table.
         settings: Settings in which the run differs from the published one, as sentences.
         cells: The figures, published definitions first.
@@ -78,7 +78,7 @@ class TableComparison:
         return any(abs(cell.difference) > SAME_VALUE for cell in self.cells if cell.difference is not None)
 
     def tables(self, *, everything: bool) -> list[Titled]:
-        """Return the figures, and how far those of each column lie apart.
+        """Return the table of figures, and a table of the differences per column.
 
         Args:
             everything: Also return the figures without a counterpart.
@@ -106,14 +106,14 @@ def compare_with_table(
     columns: Sequence[str] = (),
     metrics: Sequence[str] = (),
 ) -> TableComparison:
-    """Return the figures of a table beside those of a run of the same model.
+    """Compare the figures of a table with the figures of a run of the same model.
 
     Args:
         folder: The run.
         table: The table.
         model: The model of the table that the run must have measured; by default any.
         columns: Only these columns of the table; all by default.
-        metrics: Only the columns with these metrics of ours; all by default.
+        metrics: Only the columns with these PoolBench metrics; all by default.
 
     Raises:
         ConfigError: The run measured another model, or no concepts.
@@ -146,11 +146,11 @@ def _published_rows(folder: Run) -> list[Row] | None:
 
 
 class RunRows:
-    """Rows of `results` and `published` of one run, by what identifies a cell.
+    """Rows of `results` and `published` of one run, by protocol, metric, strategy and concept.
 
     Args:
         corrected: Rows of `results.parquet`.
-        published: Rows of `published.parquet`; None where the run has no such table.
+        published: Rows of `published.parquet`, or None if the run has no such table.
     """
 
     def __init__(self, corrected: Iterable[Row], published: Iterable[Row] | None) -> None:
@@ -194,7 +194,7 @@ class RunRows:
 def compare_cells(
     table: PublishedTable, model: OfficialModel, run: RunRows, columns: Sequence[str] = ()
 ) -> list[ComparedCell]:
-    """Return the table's figures of a model beside ours, published definitions first.
+    """Return the table's figures of a model beside the run's figures, published definitions first.
 
     Args:
         columns: Only these columns of the table; all by default.
@@ -230,7 +230,7 @@ def _compared(
 
 
 def _summary_rows(cells: Iterable[ComparedCell]) -> Iterable[Row]:
-    """Yield one row per column and protocol: how many cells are compared, and how far they lie apart."""
+    """Yield one row per column and protocol, with the number of compared cells and their differences."""
     for (column, protocol), group in groupby(cells, key=lambda cell: (cell.column, cell.protocol)):
         group_cells = list(group)
         differences = [cell.difference for cell in group_cells if cell.difference is not None]

@@ -38,13 +38,13 @@ def as_sentence(changes: RunChanges, first: str, second: str) -> str:
 
 
 def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
-    """Return title, columns and rows of every table that is not empty; together they fit on a screen.
+    """Return title, columns and rows of every table that is not empty. Together, the tables fit on a screen.
 
-    Of values that all stayed the same, the means of the ranked metrics are shown.
+    If no value changed, the means of the ranked metrics are shown.
 
     Args:
-        everything: Return all rows, in the order of the metrics, also those of values and ranks that stayed the same,
-            and how the ranks agree.
+        everything: Return all rows in the order of the metrics, including unchanged values and ranks, and the agreement
+            of the ranks.
     """
     unpaired = [{"run": "first", **row} for row in changes.only_first]
     unpaired += [{"run": "second", **row} for row in changes.only_second]
@@ -81,7 +81,7 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
 
 
 def _certainty(row: Row, ranked: Container[str]) -> tuple[bool, float, bool, float]:
-    """Return the order of values: by verdict and p, which is 1 for one concept, then ranked metrics, then by change."""
+    """Return the sort key of values: verdict, p (1 for one concept), ranked metrics first, size of the change."""
     p = row["p"] if row["p_holm"] is None else row["p_holm"]
     return not _verdict(row), p, row["metric"] not in ranked, -abs(row["difference"])
 
@@ -109,9 +109,9 @@ def _value(row: Row) -> Row:
 
 
 def _verdict(row: Row) -> str:
-    """Return better or worse where the metric has a direction, the interval excludes 0 and the corrected test agrees.
+    """Return better or worse if the metric has a direction, the interval excludes 0 and the corrected test agrees.
 
-    The interval alone is not a verdict: over a handful of concepts it is too narrow, and the strategies are many.
+    The interval alone is not enough for a verdict: it is too narrow over few concepts, and there are many strategies.
     """
     better, low, high = row["higher_is_better"], row["ci_low"], row["ci_high"]
     p = row["p"] if row["p_holm"] is None else row["p_holm"]
@@ -126,7 +126,7 @@ def _rank(row: Row) -> Row:
 
 
 def _figures(row: Row, difference: str) -> Row:
-    """Return a row with the texts of both sides, of their difference (`number`) and of its interval."""
+    """Return a row with texts of both values, their difference and its interval. `number` is the difference."""
     texts = {name: _number(row[name], DECIMALS[difference]) for name in ("first", "second", difference)}
     return {**row, **texts, "95 % interval": _interval(row, DECIMALS[difference]), "number": row[difference]}
 

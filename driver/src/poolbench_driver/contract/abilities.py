@@ -42,7 +42,7 @@ def require_all(found: Iterable[Need]) -> None:
 
 
 def lines(found: Sequence[Need]) -> list[str]:
-    """Return one line for each thing that is missing, each once."""
+    """Return one line for each unmet need, without duplicates."""
     marks = {True: "missing", False: "note"}
     return list(dict.fromkeys(f"{marks[need.stops]}: {need}" for need in found))
 
@@ -55,7 +55,7 @@ class ListsNeeds(Protocol):
         """Return the needs of a run that the cluster does not meet, each with the flag that replaces it."""
 
     def stand_ins(self, config: Any, session: Session) -> tuple[Any, ModelInfo | None, list[Need]]:
-        """Return settings and model that a dry run can count with where something is missing, and what that is."""
+        """Return settings and a model for a dry run, with substitutes for missing things, and the unmet needs."""
 
 
 #: Whether entrants were right, by ranked block (set or concept), entrant and test item. Where the board averages over
@@ -66,15 +66,15 @@ AT_LAYER = " layer "
 
 @runtime_checkable
 class KeepsAnswers(Protocol):
-    """A suite whose tables say which test items each entrant had right."""
+    """A suite whose tables say which test items each entrant answered correctly."""
 
     def answers(self, run: FinishedRun) -> Answers:
-        """Return which test items each entrant had right, for the power of comparisons."""
+        """Return which test items each entrant answered correctly, for the power of comparisons."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """What the primary metric is a mean over, where a board has one block, such as subjects or words."""
+    """The units, such as subjects or words, whose mean is the primary metric of a board with one block."""
 
     name: str  # what one of them is called, in the singular
     values: Mapping[str, Mapping[str, float]]  # by entrant and unit; their mean is the primary metric
@@ -90,20 +90,20 @@ class HasUnits(Protocol):
 
 @runtime_checkable
 class ShowsEvidence(Protocol):
-    """A suite that says what stands behind a cell of a run's results."""
+    """A suite that shows the evidence behind a cell of a run's results."""
 
     evidence: Evidence
 
 
 @runtime_checkable
 class JoinsRuns(Protocol):
-    """A suite that has a board of several runs of its own, where the frame has ranks alone."""
+    """A suite with its own board of several runs. For other suites, the frame shows only ranks."""
 
     def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
-        """Return the page of several runs; raise ConfigError if none can be made.
+        """Return the page of several runs. Raise ConfigError if there can be no such page.
 
         Args:
-            page: What the frame says of any runs together, as in `Suite.report`.
+            page: The frame's page of these runs, as in `Suite.report`.
         """
 
 
@@ -121,7 +121,7 @@ class Concludes(Protocol):
     """A suite that expects something of every run."""
 
     def conclude(self, run: FinishedRun) -> Conclusion:
-        """Return the expectations that the tables of a run do not meet, and what to print and write."""
+        """Return the expectations that the tables of a run do not meet, and the text to print and write."""
 
 
 @runtime_checkable
@@ -142,7 +142,7 @@ class MeasuresAlone(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """The board that a suite makes of a table of others."""
+    """The board that a suite makes from a table of published figures."""
 
     rows: list[dict[str, Any]]  # one object for each line of the board, for JSON
     markdown: str  # the board as text, and what the table says about published claims
@@ -151,7 +151,7 @@ class Recorded:
 
 @runtime_checkable
 class ReadsRecorded(Protocol):
-    """A suite that reads tables of others, whose published figures are never ranked together with those of runs."""
+    """A suite that reads tables of published figures. These are never ranked together with the figures of runs."""
 
     def recorded(self, source: Path) -> Recorded:
         """Return the board of a recorded table, without a cluster and without a run.
@@ -172,6 +172,6 @@ class JoinsRecorded(Protocol):
         """Return the board of a recorded table with runs, or results of the reference's own tool, ranked in it.
 
         Raises:
-            ConfigError: What is joined cannot be compared with the table.
+            ConfigError: A joined run or result cannot be compared with the table.
             InputError: A table cannot be used; the message names file and line.
         """

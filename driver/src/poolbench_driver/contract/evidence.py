@@ -58,10 +58,10 @@ class OpenedCell:
     """A cell of the results that a reader opens.
 
     Attributes:
-        row: Its result row.
+        row: The result row of the cell.
         config: The run's configuration.
         rows: Returns the rows of a table of the run with some values: `rows("words", entrant="a")`.
-        texts: Returns the texts of a group that are at hand.
+        texts: Returns the available texts of a group.
     """
 
     row: Row
@@ -79,7 +79,7 @@ class FeatureTexts(NamedTuple):
     """Texts whose tokens a reader opens by features of an autoencoder.
 
     Attributes:
-        autoencoder: Its key in the object store.
+        autoencoder: Key of the autoencoder in the object store.
         features: Numbers of the features.
         texts: The texts by their captions.
     """
@@ -98,13 +98,13 @@ class Evidence:
     """The evidence of a suite for a cell that a reader opens.
 
     Attributes:
-        parts: Returns what the run's tables hold behind the cell, and the texts of it that are at hand.
-        shown_texts: Yields group and id of the first texts that `parts` shows of each cell of a run's tables, at most
-            so many of each.
-        texts: Yields the texts of a plan with some ids as rows of `TEXTS`; those that must stay in the store are left
+        parts: Returns the evidence for the cell from the run's tables, with the available texts of the cell.
+        shown_texts: Yields group and id of the first texts that `parts` shows for each cell of a run's tables, up to a
+            given number per cell.
+        texts: Yields the texts of a plan with some ids as rows of `TEXTS`. Texts that must stay in the store are left
             out.
-        features: Returns what the tokens of some texts behind a cell, by their id, are read by; None where that is the
-            direction of the cell.
+        features: Returns the features by which the tokens of a text behind a cell are read. Returns None if the tokens
+            are read along the direction of the cell.
     """
 
     parts: Callable[[OpenedCell], Iterable[Part]] = _no_texts

@@ -26,11 +26,11 @@ _MAX_ISSUES = 20
 
 
 def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: Sequence[Assignment] = ()) -> RunConfig:
-    """Return the configuration of a run from YAML, command-line overrides and single settings; later ones win.
+    """Return a run's configuration from YAML, then command-line overrides, then single settings. Later values win.
 
-    The key `suite` says whose settings they are, and `preset` which of the suite's to start from; `budget` is a
-    preset's name or a mapping. A mapping for a section needs only what differs from what was there before. Raise
-    ConfigError, with the file and each wrong field.
+    The key `suite` names the suite, and `preset` the preset of the suite to start from. `budget` is a preset's name or
+    a mapping. A mapping for a section needs only the settings that differ from the earlier values. Raise ConfigError,
+    with the file and each wrong field.
     """
     layers = [
         {} if path is None else _as_recorded(read_yaml(path, "configuration")),
@@ -70,7 +70,7 @@ def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: S
 
 
 def started_from(suite: SuiteInfo, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a run starts from: those of its preset, and real text for a pretrained model."""
+    """Return the settings that a run starts from: its preset, and real text by default for a pretrained model."""
     name = given.get("preset")
     settings = suite.config.preset(_known(name), given) if name else {}
     if _is_pretrained({**settings, **given}) and not (_names_corpus(given) or _names_corpus(settings)):
@@ -89,13 +89,13 @@ def _is_pretrained(settings: Mapping[str, Any]) -> bool:
 
 
 def _names_corpus(settings: Mapping[str, Any]) -> bool:
-    """Return whether settings say where texts come from; other settings of a corpus, such as its seed, do not."""
+    """Return whether settings name the source of texts. Other settings of a corpus, such as its seed, do not count."""
     corpus = settings.get("corpus", {})
     return not isinstance(corpus, Mapping) or "source" in corpus
 
 
 def _as_recorded(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of a file; a record of all steering settings without `reading` is of a run that read whole."""
+    """Return the settings of a file, with `reading: whole` if they record all steering settings except `reading`."""
     steering = settings.get("steering")
     all_before = {"direction", "positions", "temperature", "num_samples"}
     if isinstance(steering, dict) and "reading" not in steering and all_before <= steering.keys():
@@ -104,7 +104,7 @@ def _as_recorded(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unread(config: RunConfig, limit: int | None) -> None:
-    """Raise ConfigError for a setting that says more than its preset, and that this run has no use for."""
+    """Raise ConfigError for a setting that this run does not use and that differs from the default of its preset."""
     defaults = type(config)(budget=amounts(type(config.budget), preset_of(config.budget)))
     unread = [path for path in config.unread if attrgetter(path)(config) != attrgetter(path)(defaults)]
     if limit is not None and (SIZES_OF_PASSAGES[0] in config.unread or not isinstance(config.budget, PassagesBudget)):
@@ -116,7 +116,7 @@ def _refuse_unread(config: RunConfig, limit: int | None) -> None:
 
 
 def _known(name: Any) -> str:
-    """Return the name of a preset; raise UnknownNameError for another one."""
+    """Return the name of a preset. Raise UnknownNameError if there is no such preset."""
     if not isinstance(name, str) or name not in BUDGETS:
         raise UnknownNameError("preset", str(name), BUDGETS)
     return name
@@ -134,7 +134,7 @@ def _limit(value: Any) -> int | None:
 
 
 def _describe(issue: Any, suite: SuiteInfo) -> str:
-    """Return one line on a wrong field: its path, what is wrong, the value received."""
+    """Return one line on a wrong field: its path, the error, and the value received."""
     of: type[RunConfig] = suite.config
     place = [str(part) for part in issue["loc"]]
     if issue["type"] == "extra_forbidden":

@@ -44,7 +44,7 @@ SUFFIXES = {
 
 @cache
 def all_metrics() -> dict[str, MetricInfo]:
-    """Return the metrics of every suite by id; raise ConfigError if two suites declare one id."""
+    """Return the metrics of every suite by id. Raise ConfigError if two suites declare the same id."""
     declared = [*COMMON, *(metric for suite in SUITES.all() for metric in suite.metrics)]
     if twice := sorted(name for name, number in Counter(metric.id for metric in declared).items() if number > 1):
         raise ConfigError(f"two suites declare {', '.join(twice)}: begin the ids of a suite's metrics with its name")
@@ -71,7 +71,7 @@ def metric_info(metric: str) -> MetricInfo:
 
 
 def is_higher_better(metric: str) -> bool:
-    """Return whether high values of a metric are good; raise ConfigError if neither high nor low ones are."""
+    """Return whether high values of a metric are good. Raise ConfigError if neither high nor low values are good."""
     better = metric_info(metric).higher_is_better
     if better is None:
         raise ConfigError(f"{metric} has no direction of goodness, so that nothing can be ranked by it")

@@ -25,7 +25,7 @@ MISSING = frozenset(("", "nan", "na", "n/a", "none", "null"))
 
 @dataclass(frozen=True)
 class TableLine:
-    """A line of a table: its cells by column, without surrounding spaces; "" for a missing one."""
+    """A line of a table. Its cells by column have no surrounding spaces, and are "" if missing."""
 
     where: str  # file and line, as errors name it
     cells: dict[str, str]
@@ -47,11 +47,11 @@ class TableLine:
 
 
 def read_csv(file: Path, required: Iterable[str] = ()) -> tuple[list[str], list[TableLine]]:
-    """Return the columns of a table, and its rows; blank ones are left out.
+    """Return the columns of a table, and its rows. Blank rows are left out.
 
     Args:
-        file: A CSV, or another table; columns are in any order.
-        required: Columns that it must have.
+        file: A CSV file, or another table. Columns may be in any order.
+        required: Columns that the table must have.
 
     Raises:
         InputError: With file and line: the table cannot be read, is empty, or lacks a column.
@@ -89,7 +89,7 @@ class RowSource:
     recent: LRUCache[str, pa.Table] = field(default_factory=lambda: LRUCache(RECENT_TABLES))
 
     def table(self, key: str) -> pa.Table | Failure:
-        """Return the table under a key, or why there is none; the last ones are cached for D2, D3 and curves."""
+        """Return the table under a key, or the failure. Recent tables are cached for D2, D3 and curves."""
         try:
             if key not in self.recent:
                 self.recent[key] = self.artifacts.read_table(key)
@@ -111,7 +111,7 @@ class RowSource:
         return table
 
     def rows(self, key: str) -> list[Row]:
-        """Return the rows of the table under a key; none where there is no table."""
+        """Return the rows of the table under a key, or an empty list if there is no table."""
         table = self.table(key)
         return [] if isinstance(table, Failure) else table.to_pylist()
 
@@ -146,10 +146,10 @@ def measured(
     split: str | None,
     on_test: Collection[str] = (),
 ) -> Iterable[Row]:
-    """Yield the measures of one cell, or a null `metric` where it failed.
+    """Yield the measures of one cell, or a null `metric` if the cell failed.
 
     Args:
-        split: Split that the figures are of; None if they are of no single one.
+        split: Split of the figures, or None if they are not of a single split.
         on_test: Metrics whose figures are of the test split instead.
     """
     table = source.table(key)
@@ -163,5 +163,5 @@ def measured(
 
 
 def opaque(passages_key: str, passage_id: str) -> str:
-    """Return a stand-in for a passage's id, the same in every table: ids of real corpora name the document."""
+    """Return a hash in place of a passage's id, because ids of real corpora name the document. All tables share it."""
     return digest([passages_key, passage_id], 16)

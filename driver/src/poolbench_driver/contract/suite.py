@@ -64,7 +64,7 @@ class BoardSpec:
         return self.block_name or self.block
 
     def is_apart(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a result row is of another quantity than what is ranked; a row with `is_apart` says so."""
+        """Return whether a row is of another quantity than the ranked one. A column `is_apart` decides if present."""
         return bool(row.get("is_apart", self.apart is not None and row.get(self.apart) is not None))
 
 
@@ -75,7 +75,7 @@ class Tables:
     Attributes:
         rows: Result rows: measures with the columns that identify their cells. The frame adds what all rows of a run
             share, and the ranks.
-        others: Tables of the suite's own by name, as rows or as tables.
+        others: The suite's own tables by name, as rows or as tables.
         unranked: Further tables of result rows by name and protocol, such as figures by published definitions.
     """
 
@@ -104,7 +104,7 @@ class FinishedRun(Protocol):
         """Return the model as the run's folder has it, or None if the folder does not have it."""
 
     def rows(self, name: str, /, **values: Any) -> list[Row]:
-        """Return the rows of a table in which columns have the given values; none where the run has no such table."""
+        """Return the rows of a table with the given values. The list is empty if the run has no such table."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class Description:
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Description:
-        """Return a description that says how many there are of each thing; `_` in a name is a space on the terminal."""
+        """Return a description that counts each kind of thing. `_` in a name is a space on the terminal."""
         return cls([", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())], numbers)
 
 
 class Suite(ABC, Generic[Config, Scope, Planned]):
-    """One benchmark: the tasks that measure a model, and the rows and page that are made of their artifacts.
+    """One benchmark: the tasks that measure a model, and the rows and the page made from their artifacts.
 
     The frame does the rest: it sends the tasks, resumes, ranks the entrants, and writes tables, page and record.
     Further abilities of a suite are the protocols of `contract.abilities`.
@@ -136,16 +136,16 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """Return the scope of a run: every name checked, and every source read that the plan depends on.
 
         Args:
-            model: The model's properties; None asks for them.
+            model: The model's properties. If None, they are looked up.
 
         Raises:
-            UnknownNameError: With the nearest valid names.
-            ConfigError: The run cannot be.
+            UnknownNameError: A name is unknown. The message has the nearest valid names.
+            ConfigError: The run is not possible.
         """
 
     @abstractmethod
     def plan(self, scope: Scope) -> Planned:
-        """Return the plan of what `resolve` returned. It is a pure function."""
+        """Return the plan of a scope from `resolve`. This is a pure function."""
 
     def describe(self, plan: Planned) -> Description:
         """Return facts about a plan for a dry run. The frame adds the tasks and costs."""
@@ -156,11 +156,11 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
         """Return result rows and tables from the artifacts of a plan and its failures."""
 
     def report(self, run: FinishedRun, page: Page) -> Page:
-        """Return the page of a run; a suite without a method of its own shows that of the frame.
+        """Return the page of a run. Suites without their own method show the frame's page.
 
         Args:
-            page: The frame's page: a board of the entrants, the first of them as the answer, and as problems one line
-                for each reason of nulls and each note of the plan.
+            page: The frame's page. It has a board of the entrants, and the first entrant as the answer. Its problems
+                have one line for each reason of nulls and each note of the plan.
         """
         return page
 

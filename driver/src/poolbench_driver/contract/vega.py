@@ -41,8 +41,8 @@ def drawn(spec: Spec, variables: Mapping[str, str] | None = None) -> str:
 
     Args:
         spec: Specification with its data, and with a description, which screen readers hear as the name.
-        variables: Names of the page's variables by the colour that each stands for; the text then has the font of the
-            page. Without any, the picture stands alone.
+        variables: Names of the page's CSS variables by colour. The text then has the font of the page. If None, the
+            picture stands alone.
     """
     import vl_convert
     from pydantic_core import to_json
@@ -63,7 +63,7 @@ FORMATS = ("svg", "pdf", "png")
 
 
 def rendered(spec: Spec, form: str) -> bytes:
-    """Return a specification as a file that stands alone; PDF and PNG are on white.
+    """Return a specification as a file that stands alone. PDF and PNG have a white background.
 
     Args:
         spec: Specification with its data.

@@ -28,7 +28,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One stage of a verification: what was compared with what, or why it failed or nothing could be compared."""
+    """One stage of a verification: the compared figures, or the reason why it failed or compared nothing."""
 
     stage: str
     state: State
@@ -44,12 +44,12 @@ class Check:
 
 
 def compared(stage: str, rows: Sequence[Row], again: Iterable[Row], metrics: Callable[[str], bool]) -> Check:
-    """Return whether result rows are what their scores give.
+    """Check result rows against rows that were computed again from the scores.
 
     Args:
         rows: The result rows of the stage's family of figures.
-        again: The same, computed again; a cell that is not among them must be null. Each that has a value needs a row.
-        metrics: Whether figures of a metric can be computed again; others are counted.
+        again: The recomputed rows. Cells that they lack must be null in `rows`, and their values need a row in `rows`.
+        metrics: Returns whether figures of a metric can be computed again. Figures of other metrics are only counted.
     """
     by_cell = {tuple(map(row.get, _CELL)): row for row in again}
     problems, others, count = list[str](), Counter[str](), 0
@@ -74,7 +74,7 @@ def compared(stage: str, rows: Sequence[Row], again: Iterable[Row], metrics: Cal
 
 
 def named(row: Mapping[str, Any]) -> str:
-    """Return the metric of a row and what it is a figure of."""
+    """Return the metric of a row and the values that identify its cell."""
     return ", ".join(str(row[name]) for name in _CELL[:5] if row.get(name) is not None)
 
 
@@ -87,7 +87,7 @@ def differs(row: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 
 
 def is_close(first: Any, second: Any) -> bool:
-    """Return whether two values are the same, numbers but for rounding."""
+    """Return whether two values are equal. Floats may differ by rounding."""
     if isinstance(first, float) and isinstance(second, float):
         return first == second or abs(first - second) <= ROUNDING * max(1.0, abs(second))
     return bool(first == second)

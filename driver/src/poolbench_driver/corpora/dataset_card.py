@@ -53,7 +53,7 @@ FIELDS: RecordFields = {
 
 
 def export_folder(source: Path, output: Path, concepts: str | None) -> None:
-    """Write a corpus folder again in the published layout, with card, metadata and checksums.
+    """Copy a corpus folder into the published layout, with card, metadata and checksums.
 
     Raises:
         ConfigError: Both are the same folder.
@@ -69,7 +69,7 @@ def export_folder(source: Path, output: Path, concepts: str | None) -> None:
 
 
 def export_planted(output: Path, concepts: str | None, budget: str, seed: int) -> None:
-    """Write planted passages, and those of the user's own concepts, in the published layout, as `export_folder`.
+    """Write planted passages, and passages of the user's own concepts, in the published layout. See `export_folder`.
 
     Raises:
         UnknownNameError: No such budget or concept.
@@ -102,9 +102,9 @@ def _write(passages: pa.Table, output: Path, manifest: CorpusManifest) -> None:
 
 
 def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None:
-    """Write card, Croissant metadata and checksums beside the JSONL files of PASSAGES. The same corpus gives the same.
+    """Write card, Croissant metadata and checksums beside the JSONL files of PASSAGES.
 
-    Raise CorpusError if the folder holds no such files.
+    Equal corpora give equal files. Raise CorpusError if the folder holds no such files.
     """
     concepts = sorted(set(passages["concept"].to_pylist()))
     files = [path for name in concepts for path in sorted((folder / name).glob("*.jsonl"))]

@@ -59,7 +59,7 @@ class NamedSets:
 
 
 def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
-    """Return the catalogue of a run and the sets that it names; raise UnknownNameError or CorpusError."""
+    """Return the catalogue of a run and the sets that the run names. Raise UnknownNameError or CorpusError."""
     source = config.corpus.source
     if source == "real":
         _require_shipped()
@@ -96,14 +96,14 @@ OWN = "own"
 
 
 def concept_identity(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
-    """Return source and revision of a concept's passages, as artifact keys hold them."""
+    """Return source and revision of a concept's passages for artifact keys."""
     if concept.corpus:
         return {"source": OWN, "partition": 0, "revision": concept.corpus}
     return dataset_identity(config, [concept])
 
 
 def run_dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
-    """Return source and revision of the passages of a run, and what masks their seed words, as rows hold them."""
+    """Return source and revision of a run's passages, and the mask of seed words if any, for result rows."""
     mask = config.corpus.mask
     return _dataset(config, concepts) | ({} if mask is None else {"mask": mask})
 
@@ -120,9 +120,10 @@ def _dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, A
 
 
 def _shared_dataset(config: ConceptsConfig, concepts: Iterable[Concept]) -> dict[str, Any]:
-    """Return the corpus that a run names. Keys of steps do not depend on its name: a copy has the same passages.
+    """Return the name and revision of a run's corpus for result rows.
 
-    The one that ships has the name of its asset: in rows of earlier runs, `real` is what they cut from archives.
+    Keys of steps do not depend on the name, because a copy of a corpus has the same passages. The corpus that ships
+    with PoolBench is named after its asset, because `real` in rows of earlier runs means text cut from archives.
     """
     name = {"source": REAL_CORPUS} if config.corpus.source == "real" else {}
     return dataset_identity(config, concepts) | name
@@ -179,7 +180,7 @@ def dataset_revision(identity: Mapping[str, Any]) -> str:
 
 
 def all_concepts(source: str) -> list[str]:
-    """Return the concepts that a run of `all` measures: of real text those whose passages the audit passes."""
+    """Return the concepts that a run of `all` measures. On real text, these are concepts that pass the audit."""
     concepts = CONCEPTS.all()
     if source == "real":
         audited = audited_concepts(corpus_folder(source))
@@ -190,8 +191,8 @@ def all_concepts(source: str) -> list[str]:
 def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own: bool = False) -> dict[str, str]:
     """Return the neighbours that have no passages, with the reason.
 
-    Planted passages of a neighbour do not count beside concepts of the user (`beside_own`): a scorer trained on them
-    would judge real texts.
+    Beside concepts of the user (`beside_own`), planted passages of a neighbour do not count, because a scorer trained
+    on planted passages would judge real texts.
     """
     source = config.corpus.source
     concepts = [name for name in names if not CONCEPTS.get(name).corpus]
@@ -204,7 +205,7 @@ def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own:
 
 
 def concept_table(config: ConceptsConfig, name: str) -> pa.Table:
-    """Return all splits of one concept; cached because several local steps use the same table."""
+    """Return all splits of one concept. The table is cached, because several local steps use it."""
     source = config.corpus.source
     return _concept_table(config, name, "" if source == "planted" else folder_facts(corpus_folder(source)).revision)
 
@@ -232,12 +233,12 @@ class FolderFacts:
 
 
 def folder_facts(folder: Path) -> FolderFacts:
-    """Return the revision of a folder, where its passages come from, and whether their documents are named.
+    """Return the revision of a folder, the origin of its passages, and whether the passages name their documents.
 
-    Files are read once, and again when one has changed.
+    Files are read once, and again if a file has changed.
 
     Raises:
-        CorpusError: Where only some are planted: planted passages are diagnostics, and one run ranks them all.
+        CorpusError: Only some passages are planted. A run ranks all together, and planted passages are diagnostics.
     """
     return _facts(folder, tuple((file, file_state(file)) for file in folder_files(folder)))
 
@@ -265,7 +266,7 @@ def _facts(folder: Path, _files: tuple[tuple[Path, FileState], ...]) -> FolderFa
 
 @dataclass(frozen=True)
 class LocalStep:
-    """An artifact that the driver builds itself: its key, and how to make the table or its files by name."""
+    """An artifact that the driver builds itself: its key, and the function that builds its table or files by name."""
 
     key: str
     label: str
@@ -274,13 +275,13 @@ class LocalStep:
 
 
 def stored_rows(label: str, table: pa.Table, what: str) -> LocalStep:
-    """Return the step that stores a table under a hash of its rows; `what` says in its key what they are."""
+    """Return the step that stores a table under a hash of its rows. `what` describes the rows in the key."""
     params = PassagesParams(concept=what, split=what, rows=digest(table.to_pylist(), 16))
     return LocalStep(PASSAGES.key(TABLE(), params, {}), label, lambda: table, lambda: table.num_rows)
 
 
 def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> LocalStep:
-    """Return the passages of one concept and split."""
+    """Return the step that stores the passages of one concept and split."""
     sizes, source = split_sizes(config), config
     if split == "scorer" and (other := other_scorer_texts(config, concept)):
         source = config.model_copy(update={"corpus": CorpusConfig(source=other)})
@@ -301,7 +302,7 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
         return passages if mask is None else masked(passages, concept, mask)
 
     def count() -> int:
-        """Return the passages that there are; the grammar writes as many as the budget asks for."""
+        """Return the number of passages. For planted text, the budget sets this number."""
         if source.corpus.source == "planted" and not concept.corpus:
             return sizes[f"num_{split}"]
         try:
@@ -313,14 +314,14 @@ def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> Local
 
 
 def require_seed_words(config: ConceptsConfig, concepts: Sequence[Concept]) -> None:
-    """Raise ConfigError where seed words are masked and a concept has none: its passages would stay as they are."""
+    """Raise ConfigError if seed words are masked but a concept has none, so that its passages would stay unmasked."""
     if config.corpus.mask is not None and (without := [concept.id for concept in concepts if not concept.seed_words]):
         with_some = ", ".join(concept.id for concept in CONCEPTS.all() if concept.seed_words)
         raise ConfigError(f"corpus.mask: no seed words of {', '.join(without)} are known; those with some: {with_some}")
 
 
 def masked(passages: pa.Table, concept: Concept, mask: str) -> pa.Table:
-    """Return passages with a text in place of each seed word or phrase of the concept, in any case."""
+    """Return passages with `mask` in place of each seed word or phrase of the concept. Case is ignored."""
     pattern = seed_pattern(concept)
     texts = [pattern.sub(lambda _: mask, text) for text in passages["text"].to_pylist()]
     return passages.set_column(passages.schema.get_field_index("text"), "text", pa.array(texts))
@@ -335,7 +336,7 @@ def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
 
 
 def at_most(passages: pa.Table, size: int) -> pa.Table:
-    """Return at most `size` passages, half of each class, pairs whole; the choice depends on their ids alone."""
+    """Return at most `size` passages, half of each class, with whole pairs. The choice depends on their ids alone."""
     if passages.num_rows <= size:
         return passages
     rows = passages.select(["passage_id", "pair_id", "label"]).to_pylist()
@@ -349,9 +350,9 @@ def at_most(passages: pa.Table, size: int) -> pa.Table:
 
 
 def openings_step(name: str, count: int, half: int | None = None, seed: int = 0) -> LocalStep:
-    """Return the step that stores the first `count` openings of a named set, or one half of them as split by a seed.
+    """Return the step that stores the first `count` openings of a named set, or one half of these, split by a seed.
 
-    Raise UnknownNameError or CorpusError if the set has fewer.
+    Raise UnknownNameError if there is no such set, CorpusError if the set has fewer openings.
     """
     params, table = PromptsParams(openings=name, count=count), load_openings(name, count)
     if half is not None:
@@ -367,7 +368,7 @@ REPLY = "Write a paragraph of plain text. Begin with the words that are given, a
 
 
 def prompted_step(name: str, count: int, concept: Concept | None) -> LocalStep:
-    """Return openings with an instruction to write towards a concept; without one the same and nothing more."""
+    """Return the step that stores openings with an instruction to continue them. A given concept is described too."""
     instruction = REPLY
     if concept is not None:
         instruction += f" {concept.instruction or f'It should fit this description: {concept.definition}'}"

@@ -62,7 +62,7 @@ class Amount:
 
 
 def amounts_of(plan: Plan) -> dict[str, Amount]:
-    """Return the amount of each task by id. A task is planned after those that make its inputs."""
+    """Return the amount of each task by id. The plan has each task after the tasks that make its inputs."""
     shapes: dict[str, Shape] = {key: Shape(step.count()) for key, step in plan.local.items()}
     amounts: dict[str, Amount] = {}
     for task in plan.tasks.values():
@@ -85,9 +85,9 @@ Planned = TypeVar("Planned", bound=Plan)
 
 
 def ordered(plan: Planned) -> Planned:
-    """Return the plan with its tasks in the order of the longest chains; of equal ones, the task with most work first.
+    """Order the tasks of a plan by their longest chains. Of equally long chains, the task with most work comes first.
 
-    A chain counts tasks and no times, so the order is the same on every machine.
+    The length of a chain is its number of tasks, not a time, so that the order is the same on every machine.
     """
     length, amounts = chains(plan.tasks.values(), dict.fromkeys(plan.tasks, 1.0)), amounts_of(plan)
     work = {name: amount.work.amount if amount.work else 0.0 for name, amount in amounts.items()}
@@ -99,7 +99,7 @@ def chains(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, flo
     """Return the seconds of the longest chain of tasks that begins with each task, by its id.
 
     Args:
-        tasks: Tasks in an order in which each comes after those that make its inputs.
+        tasks: Tasks in order. Each task comes after the tasks that make its inputs.
         seconds: Time of each task by id.
     """
     planned = list(tasks)
@@ -115,10 +115,10 @@ def chains(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, flo
 
 
 def makespan_s(tasks: Iterable[Task], seconds: Mapping[str, float], replicas: Mapping[str, int]) -> float:
-    """Return when the last task ends if the replicas of each service take those that are ready, in their order.
+    """Return the time at which the last task ends, if the replicas of each service take ready tasks in order.
 
     Args:
-        tasks: As in `chains`; inputs that none of them makes are there.
+        tasks: As in `chains`. Inputs that no task makes are taken to exist.
         seconds: Time of each task by id.
         replicas: Number of replicas of each service.
     """

@@ -35,18 +35,18 @@ class ClusterSize:
 
     @property
     def replicas(self) -> dict[str, int]:
-        """Return the replicas of each service: one, and steerers on the GPUs that extractor and scorer leave."""
+        """Return the replicas of each service. By default, one each, and steerers on all GPUs but two."""
         return dict.fromkeys(SERVICES, 1) | {"steerer": max(1, self.gpus - 2)} | dict(self.named_replicas or {})
 
     def price(self, gpu_hours: Range | None) -> Range | None:
-        """Return the price of GPU hours; None where either is unknown."""
+        """Return the price of GPU hours, or None if the hours or the price per hour are unknown."""
         price = self.price_per_gpu_hour
         return None if price is None or gpu_hours is None else gpu_hours.times(price)
 
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """One task, or the tasks of one kind together; a quantity that could not be estimated is None."""
+    """One task, or the tasks of one kind together. A quantity that could not be estimated is None."""
 
     kind: str
     num_tasks: int
@@ -105,20 +105,20 @@ class Estimate:
 
     @property
     def money(self) -> Range | None:
-        """Return the price of the GPUs from the first task to the last one."""
+        """Return the price of the GPUs from the first task to the last task."""
         return self.cluster.price(self.held_gpu_hours)
 
 
 def estimate(
     plan: Plan, todo: Collection[Task], present: Collection[str], rates: Rates, cluster: ClusterSize
 ) -> Estimate:
-    """Return the estimate of the tasks that are left of a plan.
+    """Return the estimate of the remaining tasks of a plan.
 
     Args:
         plan: The whole plan.
-        todo: Tasks that are left.
+        todo: The remaining tasks.
         present: Keys of committed artifacts.
-        rates: What this cluster has reached.
+        rates: Rates of work that this cluster has reached.
         cluster: GPUs, replicas and price.
     """
     by_task = estimate_tasks(plan, todo, rates, cluster)
@@ -137,7 +137,7 @@ def estimate(
 
 
 def estimate_tasks(plan: Plan, todo: Iterable[Task], rates: Rates, cluster: ClusterSize) -> dict[str, StageEstimate]:
-    """Return the estimate of each task by id: its work, times the rate of tasks like it."""
+    """Return the estimate of each task by id: the work of the task, times the rate of similar tasks."""
     amounts = amounts_of(plan)
     return {task.task_id: _task(amounts[task.task_id], rates, on_gpu=cluster.gpus > 0) for task in todo}
 
@@ -170,7 +170,7 @@ def _local(plan: Plan, steps: list[LocalStep]) -> StageEstimate:
 def _bounds_s(
     todo: Collection[Task], by_task: Mapping[str, StageEstimate], cluster: ClusterSize, bound: str
 ) -> tuple[float, float]:
-    """Return the seconds of the busiest service on all of its replicas, or of all GPUs; and of the longest chain."""
+    """Return the seconds of the busiest service over all its replicas (or of all GPUs), and of the longest chain."""
     seconds = {name: getattr(task.seconds, bound) for name, task in by_task.items()}
     work_s: dict[str, float] = defaultdict(float)
     for task in todo:
@@ -192,7 +192,7 @@ def _total(ranges: Iterable[Range | None]) -> Range | None:
 
 
 def joined(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the estimate of several runs, one after the other. A quantity is None if one of the runs lacks it."""
+    """Return the estimate of several runs in sequence. A quantity is None if one of the runs lacks the quantity."""
     stages = _by_kind(stage for run in estimates for stage in run.stages)
     reasons = dict.fromkeys(run.reason for run in estimates if run.reason)
     elapsed_hours = _total(run.elapsed_hours for run in estimates)
@@ -200,7 +200,7 @@ def joined(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def _by_kind(parts: Iterable[StageEstimate]) -> list[StageEstimate]:
-    """Return the sums of each kind, in the order of their first parts."""
+    """Return the sum of the estimates of each kind, in the order in which the kinds first occur."""
     by_kind: dict[str, list[StageEstimate]] = defaultdict(list)
     for part in parts:
         by_kind[part.kind].append(part)
@@ -223,7 +223,7 @@ def _by_kind(parts: Iterable[StageEstimate]) -> list[StageEstimate]:
 
 
 def as_json(run: Estimate) -> dict[str, Any]:
-    """Return an estimate as JSON; a quantity without an estimate is null, and `reason` says why."""
+    """Return an estimate as JSON. A quantity without an estimate is null, and `reason` says why."""
     return {
         "gpus": run.cluster.gpus,
         "replicas": run.cluster.replicas,

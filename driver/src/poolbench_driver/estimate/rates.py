@@ -64,7 +64,7 @@ class _Producer(BaseModel):
 
 @dataclass
 class _Seen:
-    """What the manifests of one task say."""
+    """Sums over the manifests of one task."""
 
     num_outputs: int
     amount: float = 0.0
@@ -90,7 +90,7 @@ class Rates:
 
 
 def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[str]) -> Rates:
-    """Return rates of tasks of these kinds, from the committed artifacts; with many artifacts, from a sample."""
+    """Return the rates of tasks of these kinds, from the committed artifacts, or from a sample if there are many."""
     steps = [get_step(kind) for kind in kinds]
     names = {output.kind or step.keyed_by or step.kind for step in steps for output in step.outputs}
     by_name: dict[str, list[str]] = defaultdict(list)
@@ -118,7 +118,7 @@ def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[s
 
 
 def _written(artifacts: Artifacts, key: str) -> tuple[_Producer, int] | None:
-    """Return who made an artifact, and its bytes; None where its manifest cannot be read or says too little."""
+    """Return the producer and the bytes of an artifact, or None if its manifest is unreadable or incomplete."""
     try:
         manifest = artifacts.manifest(key)
         return _Producer.model_validate(manifest.producer), sum(entry.num_bytes for entry in manifest.files.values())

@@ -12,7 +12,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def rows(run: Estimate) -> list[dict[str, str]]:
-    """Return one row per stage, and one of the sums."""
+    """Return one row per stage, and a row of sums."""
     sums = {"stage": "total", "GPU hours": _shown(run.gpu_hours, _hours), "memory": _memory(run.peak_bytes)}
     sums |= {"written": _shown(run.num_bytes, size)}
     return [*(_row(run, stage) for stage in run.stages), sums]
@@ -60,7 +60,7 @@ def _row(run: Estimate, stage: StageEstimate) -> dict[str, str]:
 
 
 def _shown(quantity: Range | None, form: Callable[[float], str]) -> str:
-    """Return a quantity with its range; a dash if there is none."""
+    """Format a quantity with its range, or return a dash for None."""
     if quantity is None:
         return "-"
     return f"{form(quantity.expected)} ({form(quantity.low)} to {form(quantity.high)})"

@@ -80,14 +80,14 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Baselines(Stage):
-    """The baselines by name, or why one cannot be measured; and the openings that gains are read on."""
+    """The baselines by name, each with an error if it cannot be measured, and the openings that gains are read on."""
 
     by_name: Mapping[str, Baseline | CellError]
     openings: Sequence[str]
 
 
 def plan_baselines(plan: PoolBenchPlan, best: Candidate, artifacts: Artifacts) -> Baselines:
-    """Plan texts and scores of all baselines of a vector, beside the run that has steered along it."""
+    """Plan the texts and scores of all baselines of a vector. `plan` is the run that has steered along the vector."""
     scope, steering, (vectors,) = plan.scope, plan.steering, plan.vectors.concepts.values()
     assert steering is not None
     draft, concept, passages = Draft(), vectors.concept, vectors.passages["train"]
@@ -147,7 +147,8 @@ def baseline_measures(
 ) -> Iterator[CardMeasure]:
     """Yield the gain of each baseline, or a null with its reason.
 
-    Nothing is chosen for those without a vector. Still the second half of the openings alone is read, as for all.
+    Baselines without a vector have no strength to choose. Still, like all gains, their gain is read on the second half
+    of the openings alone.
     """
     for name, baseline in stage.by_name.items():
         try:
@@ -191,9 +192,9 @@ def _on(openings: Sequence[str], keys: LikelyKeys, source: RowSource) -> Scored:
 def steered_gain(name: str, grids: Sequence[ResponseGrid], rules: SteeringRules) -> CardMeasure:
     """Return the mean gain of directions on the second half of the openings, each at its best strength on the first.
 
-    The strength is on the measure where there is one direction. Several are null directions: as in D2 and D3, one
-    without a fluent strength counts as 0. The interval is over openings, with the strengths as they are. Raise
-    CellError as `select` does for one candidate.
+    With one direction, the measure records the strength. Several directions are null directions: as in D2 and D3, a
+    null direction without a fluent strength counts as 0. The interval is over openings, with the strengths fixed.
+    Raise CellError in the cases in which `select` raises it for one candidate.
     """
     if not grids:
         raise CellError(Status.TOO_FEW, "no text was steered")
@@ -226,7 +227,7 @@ def baselines_of(selection: Selection, plan: PoolBenchPlan, session: Session, di
 
 
 def baselines_part(card: VectorCard) -> Iterator[Part]:
-    """Yield the table of the baselines and the vector, by falling gain; nothing where a card has none."""
+    """Yield the table of the vector and its baselines, by falling gain. Yield nothing if the card has no baselines."""
     gains = [m for m in card.measures if m.name == "find.gain" or m.name.startswith("baseline.")]
     if len(gains) < 2:
         return
@@ -254,8 +255,11 @@ def baselines_part(card: VectorCard) -> Iterator[Part]:
 def pair_step(artifacts: Artifacts, passages: str, vectors: str) -> LocalStep:
     """Return the step that stores the difference of the vectors of the first pair of passages.
 
-    Source: Turner et al. (2023), "Activation Addition", whose pairs are short prompts, added where they stand; here it
-    is the difference of pooled vectors, added everywhere. Raise CellError if there is none.
+    Source: Turner et al. (2023), "Activation Addition". Their pairs are short prompts, whose difference is added at the
+    positions of the prompts. Here, the difference of pooled vectors is added at all positions.
+
+    Raises:
+        CellError: There is no pair.
     """
     table, vector_table = artifacts.read_table(passages), artifacts.read_table(vectors)
     ids, labels = table["passage_id"].to_pylist(), np.array(table["label"].to_pylist())

@@ -48,7 +48,7 @@ class UserTexts:
 
     @classmethod
     def read(cls, texts: Path | None, pairs: Path | None) -> UserTexts:
-        """Return the texts of files. Raise InputError or CorpusError, with file and line, for a wrong one."""
+        """Read the texts of two files. Raise InputError or CorpusError, with file and line, if a file is wrong."""
         return cls(None if texts is None else _read_texts(texts), None if pairs is None else read_pairs(pairs))
 
 
@@ -64,7 +64,7 @@ def _read_texts(file: Path) -> pa.Table:
 def read_pairs(file: Path) -> pa.Table:
     """Return the minimal pairs of a file: columns `good` and `bad`, or `sentence_good` and `sentence_bad` as in BLiMP.
 
-    Raise InputError for sentences that are empty or the same, CorpusError for a file without these columns.
+    Raise InputError if a sentence is empty or the two sentences are equal, CorpusError if the file lacks these columns.
     """
     pairs = []
     for row in read_rows(file):
@@ -77,7 +77,7 @@ def read_pairs(file: Path) -> pa.Table:
 
 
 def pairs_table(grouped_pairs: Iterable[tuple[str, Pair]]) -> pa.Table:
-    """Return the sentences of pairs, each with its group; ids are `<number>/good` and `<number>/bad`."""
+    """Return the sentences of pairs, each with the group of its pair. Ids are `<number>/good` and `<number>/bad`."""
     rows = [
         {"passage_id": f"{number}/{side}", "text": text, "group": group}
         for number, (group, pair) in enumerate(grouped_pairs)
@@ -129,14 +129,14 @@ class Damage:
 
 @dataclass(frozen=True)
 class DamageTask:
-    """A vector at the layer of a run, which is measured on texts.
+    """A vector whose damage is measured on texts, at the layer of a run.
 
     Attributes:
         plan: The plan of the run.
-        run_id: Its id.
+        run_id: The id of the run.
         vector: The vector, whose card names its artifact.
-        construction: Its row there.
-        strength: The strength that was chosen; the lens is measured there.
+        construction: The row of the vector in this artifact.
+        strength: The chosen strength, at which the lens is measured.
     """
 
     plan: PoolBenchPlan
@@ -146,7 +146,7 @@ class DamageTask:
     strength: float
 
     def measure(self, user_texts: UserTexts, session: Session, display: Display) -> Damage:
-        """Send what is not committed, and return the figures; a failure is a null with its reason."""
+        """Send the tasks that are not committed, and return the figures. A failed figure is null with its reason."""
         rules = rules_of(self.plan)
         measures, lenses, safe_high = list[CardMeasure](), tuple[Lens, ...](), None
         try:
@@ -194,7 +194,7 @@ def _null(name: str, error: CellError) -> CardMeasure:
 
 
 def lenses_of(rows: list[Row], strength: float) -> tuple[Lens, ...]:
-    """Return the lens of a vector, and the one measured on texts at a strength, from rows of LENS."""
+    """Return the lens of a vector, and its lens measured on texts at a strength, from rows of LENS."""
     lenses = []
     for at in (None, strength):
         of_strength = [row for row in rows if row["strength"] == at]

@@ -24,7 +24,7 @@ ONE_PERCENT = 1.01
 
 
 def card_measure(measure: Measure) -> CardMeasure:
-    """Return a measure as a card has it."""
+    """Convert a measure to a measure of a card."""
     fields = {name: getattr(measure, name) for name in ("value", "ci_low", "ci_high", "n")}
     reason = None if measure.reason is None else measure.reason[:1000]
     return CardMeasure(name=measure.metric, status=str(measure.status), reason=reason, **fields)
@@ -57,7 +57,7 @@ class TextGrid:
 
 @dataclass(frozen=True)
 class Samples:
-    """Weights of texts: row 0 is the value, the others are resamples of their groups."""
+    """Weights of texts. Row 0 weighs all texts equally, and every other row is a resample of the texts' groups."""
 
     weights_Rn: np.ndarray
     num_groups: int
@@ -65,13 +65,13 @@ class Samples:
 
     @classmethod
     def of(cls, ids: Sequence[str], groups: Mapping[str, str], rules: SteeringRules) -> Samples:
-        """Return the weights of texts; one without a group is a group of its own."""
+        """Return the weights of texts. A text without a group is a group of its own."""
         of_ids = np.array([groups.get(name) or name for name in ids])
         drawn_Rn = group_weights(of_ids, rules.num_bootstrap, rules.seed).astype(float)
         return cls(np.vstack([np.ones(len(of_ids)), drawn_Rn]), len(np.unique(of_ids)), rules.level)
 
     def measure(self, name: str, values_R: np.ndarray, strength: float | None = None) -> CardMeasure:
-        """Return the first value, with the interval of the others if there are two groups."""
+        """Return the first value. Its interval comes from the other values, and is null without two groups."""
         low, high = opening_interval(values_R[1:], self.num_groups, level=self.level) or (None, None)
         num, value = self.weights_Rn.shape[1], float(values_R[0])
         return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
@@ -115,7 +115,8 @@ def text_damage(
 def strength_at(ratio_RS: np.ndarray, strengths_S: np.ndarray, bound: float) -> np.ndarray:
     """Return the largest strength up to which a perplexity ratio stays at most `bound` [R].
 
-    Between two strengths, the logarithm of the ratio is taken as linear. Infinity where the ratio never exceeds it.
+    Between two strengths, the logarithm of the ratio is interpolated linearly. The result is infinity if the ratio
+    never exceeds `bound`.
     """
     is_over_RS, R = ratio_RS > bound, np.arange(len(ratio_RS))
     over_R = np.maximum(is_over_RS.argmax(axis=1), 1)
@@ -128,12 +129,12 @@ def strength_at(ratio_RS: np.ndarray, strengths_S: np.ndarray, bound: float) -> 
 
 
 def pair_accuracy(rows: Sequence[Row], groups: Mapping[str, str], rules: SteeringRules) -> Iterator[CardMeasure]:
-    """Yield the share of minimal pairs whose good sentence is the likelier one, by strength, 0 included.
+    """Yield the share of minimal pairs whose good sentence is more likely than the bad one, by strength, 0 included.
 
-    A pair counts if both sentences have all figures. Raise CellError without one.
+    A pair counts if both sentences have all figures. Raise CellError if no pair counts.
 
     Args:
-        rows: Rows of DAMAGE; ids are those of `pairs_table`.
+        rows: Rows of DAMAGE, with the ids of `pairs_table`.
         groups: Group of sentences by id.
     """
     grid = TextGrid.of(rows)

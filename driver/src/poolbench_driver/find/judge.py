@@ -53,10 +53,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Judge:
-    """Who rates the texts of a vector.
+    """A rater of the texts of a vector: a model, a file of ratings, or nobody yet.
 
     Attributes:
-        folder: Folder of the vector; it keeps the ratings of endpoints, and texts that have none.
+        folder: Folder of the vector, which stores the ratings of endpoints and the texts that wait for ratings.
         model: A model behind an endpoint.
         file: A file of ratings.
     """
@@ -74,13 +74,13 @@ class Judge:
 
     @property
     def name(self) -> str | None:
-        """Return who rates, as the card says it; None for no judge."""
+        """Return the name of the judge for the card, or None without a judge."""
         if self.model is not None:
             return f"{self.model.model or 'the model'} at {self.model.endpoint}"
         return None if self.file is None else f"ratings of {self.file.name}"
 
     def measures(self, texts: Sequence[HeldOutText], concept: str, rules: SteeringRules, say: Say) -> list[CardMeasure]:
-        """Return the rise of the ratings, how far they agree with the scorer, and how many texts have none.
+        """Return the rise of the ratings, their agreement with the scorer, and how many texts lack a rating.
 
         Without a judge, write the texts, so that people can rate them. Raise InputError for ratings of other texts.
         """
@@ -102,7 +102,7 @@ class Judge:
     def _ask_all(
         self, model: EndpointModel, texts: Sequence[HeldOutText], concept: Concept, say: Say
     ) -> tuple[dict[str, float], str]:
-        """Return the ratings by text, and the first error. Each rating is written at once and asked for only once."""
+        """Return the ratings by text, and the first error. Each rating is requested once and written immediately."""
         path, rubric = self.folder / RATINGS, RUBRIC.format(name=concept.id, definition=concept.definition)
         judge = f"{self.name}, rubric {digest(rubric, 8)}"  # with another model or rubric, all texts are rated again
         lines = read_csv(path, ["text_id", "rating"])[1] if path.is_file() else []
@@ -146,7 +146,7 @@ def number_in(answer: str) -> float:
 
 
 def read_ratings(file: Path) -> dict[str, float]:
-    """Return the mean of the ratings of each text that has one.
+    """Return the mean rating of each text that has ratings.
 
     Raise InputError, with file and line, for a rating that is not from 0 to 10, and for a file without any.
     """
@@ -196,9 +196,9 @@ def judge_measures(
     """Return `judge.gain`, `judge.agreement` and `judge.left_out` with paired bootstrap intervals over openings.
 
     Args:
-        texts: At most two of each opening, steered and not.
+        texts: At most two texts of each opening: one steered, one unsteered.
         ratings: Ratings by text id, 0 to 10.
-        first_error: Why a text has none.
+        first_error: Why a text has no rating.
         rules: Settings.
 
     Raises:

@@ -73,10 +73,10 @@ _Source = tuple[str, str]
 
 @dataclass(frozen=True)
 class Necessity(Stage):
-    """Keys of texts and of their scores by what is erased, and of the D1 that is left, also at later layers.
+    """Keys of texts and scores by erased direction, and keys of the D1 after erasing, also at later layers.
 
     `passages` is the key of the test passages, whose halves are the openings. `UNSTEERED` and `without` erase nothing:
-    on openings with the concept, and on openings without it.
+    `UNSTEERED` continues openings with the concept, `without` continues openings without the concept.
     """
 
     scored: Mapping[str, ScoredKeys]
@@ -88,12 +88,12 @@ class Necessity(Stage):
 def plan_necessity(
     plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
 ) -> Necessity:
-    """Plan what is erased, the texts without it and their scores, and the probes.
+    """Plan the directions to erase, the texts generated without them, the scores of these texts, and the probes.
 
     Args:
-        plan: The run that has steered along the vector, complete.
-        candidates: The vector, and the best other ones of its layer.
-        artifacts: Where the directions of the run are.
+        plan: The complete run that has steered along the vector.
+        candidates: The vector, then the best other candidates of its layer.
+        artifacts: The store that has the directions of the run.
         reads_later: Whether the test passages are read again without the vector, for D1 at later layers.
     """
     draft, scope, steering = Draft(), plan.scope, plan.steering
@@ -139,9 +139,9 @@ def plan_necessity(
 def _plan_later(
     plan: PoolBenchPlan, draft: Draft, best: Candidate, directions: Mapping[str, str], params: prober.ProbeParams
 ) -> dict[int, dict[str, str]]:
-    """Plan D1 at the later layers of the run, or the last block, while the model runs without a direction.
+    """Plan D1 at the run's later layers, or else at the last block, while a direction is erased from the model.
 
-    Return the keys by layer and by what is erased. Strategies that read the states of every token have none.
+    Return the keys by layer and by erased direction. Strategies that read the states of every token have no keys.
     """
     scope, (vectors,), last = plan.scope, plan.vectors.concepts.values(), plan.scope.model.num_blocks - 1
     above = [layer for layer in scope.layers if layer > best.layer] or [last] * (last > best.layer)
@@ -200,7 +200,7 @@ def necessity_measures(
 
 
 def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
-    """Yield the AUROC that is left after each erasure; of random directions the mean."""
+    """Yield the AUROC after each erasure. For random directions, yield the mean of their AUROCs."""
     try:
         rows = {json.loads(row["params"])["erased"]: row for row in source.required(stage.auroc).to_pylist()}
     except CellError as error:
@@ -236,11 +236,11 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
 def necessity_of(
     selection: Selection, plan: PoolBenchPlan, session: Session, display: Display, *, reads_later: bool = False
 ) -> list[CardMeasure]:
-    """Return how necessary the chosen vector is, by tasks that a repeated search does not send again.
+    """Measure how necessary the chosen vector is. A repeated search does not send the tasks again.
 
     Args:
-        plan: The run that has steered along it.
-        reads_later: As `plan_necessity`.
+        plan: The run that has steered along the vector.
+        reads_later: See `plan_necessity`.
     """
     others = [one for one in selection.gains if one.layer == selection.chosen.layer and one != selection.chosen]
     stage = plan_necessity(plan, [selection.chosen, *others], session.artifacts, reads_later)
@@ -248,7 +248,7 @@ def necessity_of(
 
 
 def necessity_part(card: VectorCard) -> Iterator[Part]:
-    """Yield the table of what is lost with the vector; nothing where a card does not say it."""
+    """Yield the table of losses when the vector is erased. Yield nothing if the card does not have these measures."""
     by_name = {measure.name.removeprefix("necessity."): measure for measure in card.measures}
     if "drop" not in by_name:
         return
@@ -295,7 +295,7 @@ def _number(value: float) -> Cell:
 
 
 def _figure(measure: CardMeasure | None) -> Cell:
-    """Return a figure, or null with the reason; an empty cell where the card has none."""
+    """Return the cell of a figure, or of null with the reason. The cell is empty if the card lacks the figure."""
     if measure is None:
         return Cell()
     if measure.value is None:
@@ -304,7 +304,7 @@ def _figure(measure: CardMeasure | None) -> Cell:
 
 
 def directions_step(artifacts: Artifacts, sources: Sequence[_Source], free_of: _Source | None = None) -> LocalStep:
-    """Return the step that stores directions which are erased together, without their projection on another one."""
+    """Return the step that stores directions to erase together, without their projection on `free_of` if given."""
     params = DirectionsParams(ids=[name for _, name in sources], free_of=free_of[1] if free_of else None)
     inputs = {f"directions/{number}": key for number, (key, _) in enumerate(sources)}
     inputs |= {"free_of": free_of[0]} if free_of else {}
@@ -334,7 +334,7 @@ def _groups(passages: pa.Table) -> dict[str, int]:
 def halves_step(artifacts: Artifacts, passages: str, label: int, seed: int) -> LocalStep:
     """Return the step that stores the first halves of some passages of a class, in words, as openings.
 
-    Passages are drawn from domains in turn, since those that follow one another are of one domain and of few documents.
+    Passages are drawn from the domains in turn, because neighbouring passages are of one domain and of few documents.
     """
     params = HalvesParams(label=label, count=NUM_OPENINGS, seed=seed)
 

@@ -98,7 +98,7 @@ def _by_strength(card: VectorCard) -> dict[float, dict[str, CardMeasure]]:
 
 
 def _picture(card: VectorCard) -> Picture | None:
-    """Return the gain where it was chosen against divergence on benign text, a point for each strength."""
+    """Plot the gain on the openings of the choice against the divergence on benign text, one point per strength."""
     recommended, other = f"recommended strength {card.strength.recommended:g}", "other strengths"
     unsteered = {name: CardMeasure(name=name, value=0.0) for name in ("find.gain_by_strength", "damage.kl")}
     rows = []

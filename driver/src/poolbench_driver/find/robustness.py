@@ -92,9 +92,9 @@ class Robustness:
         """Return the vectors to add.
 
         Raises:
-            ConfigError: They are too many, or two have one name.
-            InputError: One cannot be read, or is of another model.
-            RestrictedError: One is of a sensitive concept.
+            ConfigError: There are too many vectors, or two vectors have one name.
+            InputError: A vector cannot be read, or is of another model.
+            RestrictedError: A vector is of a sensitive concept.
         """
         remedy = "--with takes vectors of the search's model"
         vectors = [import_vector(path, scope.model, remedy=remedy) for path in self.others]
@@ -107,12 +107,12 @@ class Robustness:
     def measures(
         self, task: DamageTask, openings: Mapping[str, str], benign: UserTexts, session: Session, display: Display
     ) -> list[CardMeasure]:
-        """Send what is not committed, and return the gains; a failure is a null with its reason.
+        """Send the tasks that are not committed, and return the gains. A failed gain is null with its reason.
 
         Args:
             task: The vector, and the run that has steered along it.
             openings: The held-out openings by id.
-            benign: What context is taken from, in place of test passages without the concept.
+            benign: Texts that context is taken from, in place of test passages without the concept.
         """
         plan, scope, draft = task.plan, task.plan.scope, Draft()
         assert plan.steering is not None
@@ -149,7 +149,7 @@ class Robustness:
 def variants_of(
     openings: Mapping[str, str], paraphrases: Prompts, passages: Sequence[str], steering: SteeringConfig
 ) -> Iterator[tuple[str, Prompts, Mapping[str, Any]]]:
-    """Yield names of gains, prompts, and the parameters of generation that differ from those of the run."""
+    """Yield the name, the prompts and the changed parameters of generation of each gain."""
     for num_words in CONTEXTS:
         yield f"context_{num_words}_words", with_context(openings, passages, num_words), {}
     for name, form in FRAMINGS.items():
@@ -163,10 +163,10 @@ def variants_of(
 
 
 def with_context(openings: Mapping[str, str], passages: Sequence[str], num_words: int) -> Prompts:
-    """Return each opening behind the last words of the passages; none if the passages have fewer words.
+    """Return each opening after the last `num_words` words of the passages, or nothing if they have fewer words.
 
-    The passages are turned by one for each opening, so that contexts differ. Words are what white space separates. A
-    shorter context is the end of a longer one.
+    The passages are rotated by one place for each opening, so that contexts differ. Words are separated by white space.
+    A shorter context is the end of a longer context.
     """
     prompts = []
     for place, (prompt_id, text) in enumerate(openings.items()):
@@ -194,9 +194,9 @@ def plan_gain(draft: Draft, task: DamageTask, prompts: Prompts, changes: Mapping
 def plan_composition(
     draft: Draft, task: DamageTask, other: Vector, prompts: Prompts, scorers: Scorers
 ) -> dict[str, Gain | CellError]:
-    """Plan the texts along both vectors and along the other one alone; return gains of both concepts by name.
+    """Plan the texts along both vectors and along the other vector alone. Return the gains of both concepts by name.
 
-    At one layer the two are one direction, the sum of both at their recommended strengths.
+    At one layer, two vectors act as one direction, which is the sum of both vectors at their recommended strengths.
     """
     scope, steering, name = task.plan.scope, task.plan.steering, f"composition.{other.card.name[:200]}"
     assert steering is not None
@@ -223,7 +223,7 @@ def plan_composition(
 
 
 def _concept_of(vector: Vector) -> str | None:
-    """Return the concept of a vector; None if its card names none that is registered here."""
+    """Return the concept of a vector, or None if its card names no concept that is registered here."""
     try:
         return CONCEPTS.get(vector.card.concept or "").id
     except UnknownConceptError:
@@ -236,7 +236,7 @@ def _stored(draft: Draft, prompts: Prompts) -> str:
 
 
 def _added(vector: Vector, strength: float | None, layer: int) -> np.ndarray:
-    """Return the vector that steering adds at a layer, float64 [width]. Raise CellError if the card lacks it."""
+    """Return the vector that steering adds at a layer, float64 [width]. Raise CellError without layer or strength."""
     card = vector.card
     if card.layers != (layer,):
         layers = ", ".join(map(str, card.layers))

@@ -40,15 +40,15 @@ class ScoredKeys(NamedTuple):
 def plan_scored(
     draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]
 ) -> dict[str, ScoredKeys]:
-    """Plan one task in which the scorers of `names` read texts; return the keys by the name of the texts."""
+    """Plan one task in which the scorers of `names` read texts. Return the keys by the name of the texts."""
     scores = plan_scores_of(draft, scorers, names, texts)
     return {name: ScoredKeys(key, scores[name]) for name, key in texts.items()}
 
 
 def send(plan: PoolBenchPlan, session: Session, display: Display, *stages: Stage, run_id: str = "") -> RowSource:
-    """Send what is not committed of stages that follow a run, and return where their tables are.
+    """Send the uncommitted tasks of stages that follow a run, and return the source of their tables.
 
-    The record of the run names what they make, so that `gc` keeps it as long as the run.
+    The record of the run names the artifacts of these stages, so that `gc` keeps the artifacts as long as the run.
     """
     work = Plan.of(plan.config, plan.facts, *stages)
     RunRecords(session.artifacts.store).keep(run_id or id_of_run(work.config), work.keys)
@@ -70,7 +70,7 @@ def read_stage(
 
 
 def scored_of(source: RowSource, *keys: ScoredKeys) -> Scored:
-    """Return texts and scores as two tables. Raise CellError, with the reason, if one was not made."""
+    """Return texts and scores as two tables. Raise CellError, with the reason, if a table was not made."""
     texts, scores = ([source.required(key) for key in column] for column in zip(*keys, strict=True))
     return pa.concat_tables(texts), pa.concat_tables(scores)
 
@@ -81,7 +81,7 @@ def gated(concept: str, scorers: Scorers, source: RowSource) -> GatedScorer:
 
 
 def figure(metric: str, read: Callable[[str], Measure]) -> CardMeasure:
-    """Return a figure as a card has it; an error of its cell is a null with the reason."""
+    """Return a figure for a card. If reading raises CellError, the figure is null with the reason."""
     try:
         return card_measure(read(metric))
     except CellError as error:
@@ -97,11 +97,11 @@ def rules_of(plan: PoolBenchPlan) -> SteeringRules:
 def scorers_of(
     plan: PoolBenchPlan, concept: str, names: Sequence[str], session: Session, *, train: bool
 ) -> tuple[Scorers, dict[str, str]]:
-    """Return scorers of other concepts, and why those of some are lacking, by concept id.
+    """Return the scorers of other concepts, and by concept id the reasons why scorers are lacking.
 
     Args:
         plan: The plan of a run of `concept`.
-        train: Whether to plan the training of those that the store does not have; else they are lacking.
+        train: Whether to plan the training of scorers that the store does not have. Otherwise, these are lacking.
     """
     scope = plan.scope
     beside_own = bool(CONCEPTS.get(concept).corpus)

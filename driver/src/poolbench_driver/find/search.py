@@ -48,13 +48,13 @@ SCREEN = "d1.auroc"
 
 @dataclass(frozen=True)
 class Search:
-    """A search, and what was read of the files and the endpoint that its settings name.
+    """A search, with the contents of the files and the endpoint that its settings name.
 
     Attributes:
         settings: The settings.
         user_texts: Texts of the user that damage is measured on.
         judge: Rates the texts of the chosen vector.
-        robustness: What the vector is tried with beside; None leaves these figures out.
+        robustness: Paraphrases and other vectors that the vector is tried with; None leaves these figures out.
     """
 
     settings: FindSettings
@@ -72,7 +72,7 @@ class Search:
 
         Raises:
             ConfigError: The endpoint cannot be used.
-            InputError: A file cannot be used; the message names it, and the line.
+            InputError: A file cannot be used. The message names the file and the line.
         """
         robustness = Robustness(settings.paraphrases, settings.others) if settings.robustness else None
         texts = UserTexts.read(settings.texts, settings.pairs)
@@ -80,7 +80,7 @@ class Search:
 
 
 def _endpoint(settings: FindSettings) -> EndpointModel | None:
-    """Return the model that rates texts; None without one."""
+    """Return the model that rates texts, or None if the settings name no judge."""
     if settings.judge is None:
         return None
     name = settings.judge_key_env
@@ -97,8 +97,8 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        vector: The chosen one, with its card.
-        selection: The choice, and what is known of the others.
+        vector: The chosen vector, with its card.
+        selection: The choice, with the figures of the other candidates.
         screened: Rows of `SCREEN` by layer and strategy: the value, and whether it was steered along.
         runs: Folders of the runs, the probing one first.
     """
@@ -121,10 +121,10 @@ def find(
     Args:
         runs: Folder that the runs lie in.
         open_display: Opens a display of progress for each run.
-        say: Takes lines on what is done.
+        say: Receives a line of text for each step.
 
     Raises:
-        ConfigError: The runs cannot be, or one of them was cancelled or has no figure.
+        ConfigError: A run is not possible, was cancelled, or has no figure.
         CellError: No candidate can be chosen, because its texts are not fluent or openings are too few.
         InputError: The folder of the judge holds another vector, the ratings of a file are of other texts, a paraphrase
             is of another opening, or a vector to add is of another model.
@@ -186,7 +186,7 @@ def find(
 
 
 def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, Run]]) -> Selection:
-    """Return the choice among all candidates of some runs by layer; those without a gain are left out with the reason.
+    """Return the choice among all candidates of some runs by layer. Candidates without a gain are excluded.
 
     Raises:
         CellError: No candidate can be chosen.
@@ -214,7 +214,7 @@ def _finished(outcome: Outcome) -> Run:
 
 
 def screen(rows: Sequence[Row], num_strategies: int) -> Iterator[Row]:
-    """Yield layer, strategy, value, reason and whether to steer along it, by layer and then the best first."""
+    """Yield rows of layer, strategy, value, reason and whether to steer along the strategy, best first per layer."""
     for layer in sorted({row["layer"] for row in rows}):
         of_layer = [row for row in rows if row["layer"] == layer]
         ordered = sorted(of_layer, key=lambda row: (row["value"] is None, -(row["value"] or 0.0), row["strategy"]))
@@ -238,7 +238,7 @@ def grid_of(folder: Run, concept: str, candidate: Candidate) -> ResponseGrid:
     """Return the scores of a candidate's texts by opening and strength.
 
     Raises:
-        CellError: The run has no gain of it, for example because the concept's scorer failed its gate.
+        CellError: The run has no gain of the candidate, for example because the concept's scorer failed its gate.
     """
     for gain in folder.rows("results", metric="d2.best_gain", concept=concept, strategy=candidate.entrant):
         if gain["value"] is None:

@@ -45,7 +45,7 @@ class GainAt(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen candidate, and what is known of the others.
+    """The chosen candidate, and the figures of all candidates.
 
     Attributes:
         chosen: The candidate with the highest gain on the openings of the choice.
@@ -55,11 +55,11 @@ class Selection:
         openings: Openings that `gain` was read on.
         wrong_way: Share of these openings whose score falls at `strength`, which a mean hides (Tan et al. 2024,
             "Analyzing the Generalization and Reliability of Steering Vectors").
-        wrong_way_interval: Its exact 95 % interval (Clopper and Pearson 1934).
-        curve: Gain of the chosen one on the openings of the choice, at each strength above 0, ascending.
-        naive: The gain of the chosen one on the openings that it was chosen on: the highest of all.
-        gains: By candidate, the gain on the other openings at the strength of its choice; best first.
-        strengths: By candidate, that strength.
+        wrong_way_interval: Exact 95 % interval of `wrong_way` (Clopper and Pearson 1934).
+        curve: Gain of the chosen candidate on the openings of the choice, at each strength above 0, ascending.
+        naive: Gain of the chosen candidate on the openings of the choice, which is the highest of all candidates.
+        gains: By candidate, the gain on the other openings at the candidate's chosen strength, best first.
+        strengths: By candidate, the chosen strength.
         tied: Candidates that the other openings cannot tell apart from the chosen one, itself among them: paired
             permutation tests, corrected for their number (Benjamini and Hochberg 1995).
         excluded: By candidate, why it could not be chosen.

@@ -45,8 +45,8 @@ class SideEffects:
     def measures(self, names: Sequence[str], session: Session, display: Display) -> list[CardMeasure]:
         """Return the mean rise of each scorer at the chosen strength, or a null with its reason.
 
-        The scorers of `names` are trained where the store has none. Without names, they are those of the concept's
-        neighbours that the store has.
+        If the store lacks a scorer of `names`, the scorer is trained. Without names, the scorers are those of the
+        concept's neighbours, as far as the store has them.
         """
         others = names or tuple(CONCEPTS.get(self.concept).neighbours)
         scorers, lacking = scorers_of(self.plan, self.concept, others, session, train=bool(names))

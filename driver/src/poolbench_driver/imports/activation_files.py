@@ -40,7 +40,7 @@ class FileIndex:
 
     @classmethod
     def below(cls, folder: Path, concept: str) -> FileIndex:
-        """Return the files of a concept, in a folder of its name if there is one; raise InputError if it has none."""
+        """Return the files of a concept, from the subfolder of its name if there is one, or raise InputError."""
         root = folder / concept if (folder / concept).is_dir() else folder
         files_by_name: dict[str, list[Path]] = {}
         for file in sorted(root.rglob("*.npy")):
@@ -51,7 +51,7 @@ class FileIndex:
         return cls(root, files_by_name)
 
     def find(self, passage_id: str, split: str) -> Path:
-        """Return the only file of a passage, by name or by name and split in its path; raise InputError otherwise."""
+        """Return the only file of a passage, found by name, or by name and split. Raise InputError unless it is one."""
         files = self.files.get(passage_id, ())
         if len(files) > 1:
             files = [file for file in files if self._is_of(file, split)]
@@ -78,14 +78,14 @@ class ActivationReader:
         """Return the states of one passage by layer, [T, D], float16 or float32.
 
         Raises:
-            InputError: If the file is unreadable, an object that is not trusted, or of no known layout.
-            ConfigError: If neither the file nor `layers` says which layers it holds.
+            InputError: The file is unreadable, is an object that is not trusted, or does not have a known layout.
+            ConfigError: Neither the file nor `layers` says which layers the file holds.
         """
         values_by_layer = self._by_layer(self.load(file), file)
         return {layer: states_of(values, file) for layer, values in values_by_layer.items()}
 
     def load(self, file: Path) -> Any:
-        """Return the array of a file; raise InputError if it is unreadable, or an object that is not trusted."""
+        """Return the array of a file. Raise InputError if it is unreadable, or an object that is not trusted."""
         try:
             with file.open("rb") as stream:
                 return np.lib.format.read_array(stream, allow_pickle=self.trust_pickle)
@@ -145,7 +145,7 @@ def _numbers(values: Any, file: Path) -> np.ndarray:
 
 
 def states_of(values: Any, file: Path) -> np.ndarray:
-    """Return one layer as float16 or float32; float64, which no model computes in, is rounded."""
+    """Return the states of one layer as float16 or float32. Float64 is rounded, because no model computes in it."""
     array = np.asarray(values)
     if array.dtype.hasobject:
         array = _numbers(values, file)
@@ -162,7 +162,7 @@ def _file_name(concept: str, split: str, class_name: str) -> str:
 def write_layer_array(
     folder: Path, layer: int, concept: str, split: str, class_name: str, passages: Sequence[Mapping[str, Any]]
 ) -> Path:
-    """Write the file of one layer, split and class below the folder of a model; return its path."""
+    """Write the file of one layer, split and class below the folder of a model. Return the path of the file."""
     file = folder / f"layer_{layer}" / _file_name(concept, split, class_name)
     file.parent.mkdir(parents=True, exist_ok=True)
     array = np.empty(len(passages), dtype=object)
@@ -174,7 +174,7 @@ def write_layer_array(
 def passage_entry(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
     """Return the dictionary of one passage.
 
-    `attn_weights` is None: the kept attention inflow is corrected for position, and that of the layout is not.
+    `attn_weights` is None, because the stored attention inflow is corrected for position, unlike the layout's.
     """
     return {
         "id": row["passage_id"],
@@ -194,10 +194,10 @@ class LayerArrays:
 
     @classmethod
     def below(cls, folder: Path, concept: str, split: str, layers: Sequence[int] | None) -> LayerArrays | None:
-        """Return the files below a folder, at some layers or all; None if it has no file of this layout.
+        """Return the files below a folder, at some layers or all, or None if it has no file of this layout.
 
         Raises:
-            InputError: If the files of a layer lie in several places, or one of its classes or a layer is missing.
+            InputError: The files of a layer lie in several places, or a layer or one of its classes is missing.
         """
         every_layer: dict[int, dict[int, Path]] = {}
         for name, label in CLASSES.items():
@@ -237,7 +237,7 @@ class LayerArrays:
     def read(
         self, layer: int, rows: Sequence[Mapping[str, Any]], reader: ActivationReader
     ) -> Iterator[tuple[int, Mapping[str, Any], np.ndarray, Path]]:
-        """Yield position, passage, states and file of each passage of a split; one file is in memory at a time."""
+        """Yield position, passage, states and file of each passage of a split. One file is in memory at a time."""
         places = {row["passage_id"]: place for place, row in enumerate(rows)}
         for label in CLASSES.values():
             class_rows, file = [row for row in rows if row["label"] == label], self.files[layer][label]
@@ -248,7 +248,7 @@ class LayerArrays:
 def _paired(
     rows: Sequence[Mapping[str, Any]], file: Path, reader: ActivationReader
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Return passages with their dictionaries; raise InputError if they do not belong together."""
+    """Return passages with their dictionaries. Raise InputError if passages and dictionaries do not match."""
     items = [_checked(item, place, file) for place, item in enumerate(np.atleast_1d(reader.load(file)))]
     if all("id" in item for item in items):
         by_id = {str(item["id"]): item for item in items}

@@ -39,11 +39,11 @@ class Importer:
     width: int | None = field(default=None, init=False)  # of the first file; all others must have the same
 
     def run(self, name: str, concepts: Sequence[str]) -> ActivationImport:
-        """Import the train and test passages of some concepts; existing artifacts are not read again.
+        """Import the train and test passages of some concepts. Existing artifacts are not read again.
 
         Raises:
-            InputError: If a passage has no file, or a file is malformed; names the file.
-            ConfigError: If layers or BOS are not given and the files do not show them.
+            InputError: A passage has no file, or a file is malformed. The message names the file.
+            ConfigError: Layers or BOS are not given, and the files do not show them.
         """
         checked_name(name)
         entries = [entry for concept in concepts for entry in self._concept(concept)]
@@ -67,7 +67,7 @@ class Importer:
                 yield StatesEntry(concept=concept, split=split, layer=layer, key=key)
 
     def _import_files(self, concept: str, split: str, rows: Sequence[dict]) -> dict[int, str]:
-        """Import files of one passage each; the first file determines the layers."""
+        """Import files of one passage each. The first file determines the layers."""
         files = FileIndex.below(self.folder, concept)
         located = [(row, files.find(row["passage_id"], split)) for row in rows]
         row, file = located[0]
@@ -79,7 +79,7 @@ class Importer:
         return keys
 
     def _import_arrays(self, concept: str, split: str, rows: Sequence[dict], arrays: LayerArrays) -> dict[int, str]:
-        """Import files of one layer each, one after the other."""
+        """Import files of one layer each, in sequence."""
         states, special = arrays.first(rows, self.reader)
         if self.bos is None and special is not None:
             self.bos = special
@@ -101,7 +101,7 @@ class Importer:
         return keys
 
     def _settle(self, row: dict, states: np.ndarray, file: Path) -> None:
-        """Take the width from the first passage, and whether it begins with BOS if that is not known."""
+        """Set the width from the first passage. If it is not known whether passages begin with BOS, set that too."""
         self.width = self.width or states.shape[1]
         if self.bos is None:
             self.bos = _guess_bos(row, len(states), file)
@@ -143,7 +143,7 @@ class Importer:
         file: Path,
         writers: Mapping[int, ShardWriter],
     ) -> bool:
-        """Add one passage to each layer; return whether its states are not finite."""
+        """Add one passage to each layer. Return whether some of its states are not finite."""
         self._check(states_by_layer, file, writers)
         special = np.arange(len(next(iter(states_by_layer.values())))) < int(bool(self.bos))
         bad = False
@@ -177,7 +177,7 @@ class Importer:
 
 @contextmanager
 def _layer(artifacts: Artifacts, key: str, width: int) -> Iterator[ShardWriter]:
-    """Write the states of one layer to an artifact: committed at the end, removed after an error."""
+    """Write the states of one layer to an artifact, which is committed at the end, or removed after an error."""
     writer = artifacts.writer(key)
     shards = ShardWriter(writer.add_shard, width)
     try:
@@ -190,7 +190,7 @@ def _layer(artifacts: Artifacts, key: str, width: int) -> Iterator[ShardWriter]:
 
 
 def _guess_bos(row: dict, num_positions: int, file: Path) -> bool:
-    """Return whether a file has one position more than its passage has tokens; raise ConfigError if neither fits."""
+    """Return whether a file has one position more than its passage has tokens. Raise ConfigError if neither fits."""
     count = row["token_count"]
     if count is None or num_positions - count not in (0, 1):
         raise ConfigError(

@@ -25,7 +25,7 @@ _MARKS = ("*.safetensors", "params.npz", "ae.pt", "hyperparams.json")
 
 @dataclass
 class ImportedSaes:
-    """The autoencoders that an import wrote, and the reasons why others were left out."""
+    """The names of the autoencoders that an import wrote, and the reasons why others were not written."""
 
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -35,12 +35,12 @@ def places_of(saes: Sequence[str], option: str = "--saes") -> dict[str, Path]:
     """Return the places of autoencoders by name.
 
     Args:
-        saes: Each is `demo`, the name of an imported or shipped autoencoder, or the path of one or of a folder of
-            several.
-        option: What names them, for messages.
+        saes: Each is `demo`, the name of an imported or shipped autoencoder, or the path of an autoencoder or of a
+            folder of autoencoders.
+        option: The option that names the autoencoders, for messages.
 
     Raises:
-        ConfigError: A path does not exist or holds none, or two autoencoders have one name.
+        ConfigError: A path does not exist or holds no autoencoder, or two autoencoders have one name.
     """
     places: dict[str, Path] = {}
     for source in saes:
@@ -52,14 +52,14 @@ def places_of(saes: Sequence[str], option: str = "--saes") -> dict[str, Path]:
 
 
 def known_places() -> dict[str, Path]:
-    """Return the folders of the autoencoders that ship and of those in `saes`, by name. `saes` has precedence."""
+    """Return the folders of shipped autoencoders and of autoencoders in `saes`, by name. `saes` has precedence."""
     roots = [root for root in (shipped(), SAES_FOLDER) if root is not None and root.is_dir()]
     places = {path.relative_to(root).as_posix(): path for root in roots for path in _folders_below(root)}
     return dict(sorted(places.items()))
 
 
 def shipped() -> Path | None:
-    """Return the folder of the shipped autoencoders; None if this copy of the project, or a wheel, lacks it."""
+    """Return the folder of the shipped autoencoders, or None if this copy of the project, such as a wheel, lacks it."""
     try:
         return asset_path(SHIPPED)
     except ConfigError:
@@ -80,7 +80,7 @@ def _root(source: str, option: str) -> Path:
 
 
 def _below(root: Path) -> dict[str, Path]:
-    """Return the autoencoder at a path, or those below it. Raise ConfigError if there is none."""
+    """Return the autoencoder at a path, or the autoencoders below the path. Raise ConfigError if there is none."""
     if root.is_file() or _holds_one(root):
         return {(root.resolve().parent if root.is_file() else root.resolve()).name: root}
     places = {path.relative_to(root).as_posix(): path for path in _folders_below(root)}
@@ -90,7 +90,7 @@ def _below(root: Path) -> dict[str, Path]:
 
 
 def _folders_below(folder: Path) -> Iterator[Path]:
-    """Yield the folders of autoencoders, and nothing below one: some formats keep their weights in a subfolder."""
+    """Yield the folders of autoencoders. Do not search below them, because some formats have weights in a subfolder."""
     for path in sorted(child for child in folder.iterdir() if child.is_dir()):
         if _holds_one(path):
             yield path
@@ -103,7 +103,7 @@ def _holds_one(path: Path) -> bool:
 
 
 def read_all(places: dict[str, Path]) -> Iterator[tuple[str, SparseAutoencoder | InputError, dict[str, bytes]]]:
-    """Yield name, autoencoder and canonical files of each place; the reason where it cannot be read."""
+    """Yield name, autoencoder and canonical files of each place. An unreadable autoencoder is replaced by its error."""
     for name, path in places.items():
         try:
             sae, files = SparseAutoencoder.from_folder(path)
@@ -114,9 +114,9 @@ def read_all(places: dict[str, Path]) -> Iterator[tuple[str, SparseAutoencoder |
 
 
 def import_saes(source: Path, target: Path) -> ImportedSaes:
-    """Write the autoencoders of a file or folder, of any known format, as folders of the canonical one.
+    """Convert the autoencoders of a file or folder, in any known format, to folders in the canonical format.
 
-    Raise ConfigError if there is none, InputError if a name cannot be written to.
+    Raise ConfigError if there is no autoencoder, InputError if a folder cannot be written.
     """
     if not source.exists():
         raise ConfigError(f"{source}: there is no such file or folder")
@@ -146,7 +146,7 @@ class SaeInput:
 
 
 def sae_inputs(config: ConceptsConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
-    """Return the autoencoders of a run by layer; raise ConfigError or InputError for one that does not fit."""
+    """Return the autoencoders of a run by layer. Raise ConfigError or InputError if an autoencoder does not fit."""
     layers, sae_by_layer = model.layers(config.layers), dict[int, SaeInput]()
     for sae in config.saes:
         layer = model.layer(sae.layer)
@@ -178,6 +178,6 @@ def _read(sae: SaeConfig, width: int) -> SaeInput:
 
 
 def sae_step(label: str, files: Mapping[str, bytes], read: Callable[[], dict[str, bytes]]) -> LocalStep:
-    """Return the step that stores an autoencoder, under the hashes of its files; it reads them again."""
+    """Return the step that stores an autoencoder under the hashes of its files. The step calls `read` for the files."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     return LocalStep(IMPORT_SAE.key(TABLE(), SaeParams(files=digests), {}), label, read)

@@ -21,7 +21,7 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def is_address(source: str) -> bool:
-    """Return whether a source is the address of a file, not a path; raise CorpusError for one that is not HTTP."""
+    """Return whether a source is the address of a file, not a path. Raise CorpusError if an address is not HTTP."""
     scheme, separator, _ = source.partition("://")
     if separator and scheme.lower() not in ("http", "https"):
         raise CorpusError(f"{shown(source)} is neither a path nor an address that begins with https:// or http://")
@@ -88,7 +88,7 @@ Ask = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Imported:
-    """The result for one concept's scorer; `error` if it failed."""
+    """The result of importing one concept's scorer. `error` says why the import failed, if it did."""
 
     concept: str
     answer: dict[str, Any]
@@ -96,7 +96,7 @@ class Imported:
 
 
 def concepts_at(source: str, concepts: str | None) -> list[str]:
-    """Return the named concepts, else those with a subfolder in a local folder; raise InputError without any."""
+    """Return the named concepts, or else concepts with a subfolder in a local folder. Raise InputError without any."""
     if concepts is not None:
         return [CONCEPTS.get(name.strip()).id for name in concepts.split(",") if name.strip()]
     concept_ids = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
@@ -109,11 +109,11 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
 def import_scorers(
     services: Services, concepts: Sequence[str], settings: dict[str, Any], ask: Ask | None
 ) -> Iterator[Imported]:
-    """Import one scorer after the other; report failures and go on with the rest.
+    """Import scorers in sequence. A failure is reported, and does not stop the other imports.
 
     Args:
         settings: Fields of the service's request besides the concept.
-        ask: Asks a person for the label that means a concept, if the service needs it; None fails.
+        ask: Asks a person for the label that means a concept, if the service needs it. With None, the import fails.
     """
     for concept in concepts:
         try:

@@ -77,20 +77,20 @@ def is_imported(model: str) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """Return a name that is valid in a path; raise ConfigError otherwise."""
+    """Return a name that is valid in a path. Raise ConfigError if it is not."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"name {name!r}: use up to 64 letters, digits, '.', '_' and '-', the first no sign")
     return name
 
 
 def save_import(artifacts: Artifacts, record: ActivationImport) -> None:
-    """Store the record of an import; one of the same name is replaced."""
+    """Store the record of an import. An existing record of this name is replaced."""
     stamped = record.model_copy(update={"created_at": datetime.now(UTC).isoformat(timespec="seconds")})
     artifacts.store.put(f"{_FOLDER}{record.name}.json", seal(stamped.model_dump_json()))
 
 
 def load_import(artifacts: Artifacts, name: str) -> ActivationImport:
-    """Return the import of this name; raise UnknownNameError if there is none, IntegrityError if it is damaged."""
+    """Return the import of this name. Raise UnknownNameError if there is none, IntegrityError if it is damaged."""
     path = f"{_FOLDER}{checked_name(name)}.json"
     try:
         return ActivationImport.model_validate(unseal(artifacts.store.get(path)))
@@ -117,7 +117,7 @@ def imported_keys(artifacts: Artifacts) -> set[str]:
 
 
 def imported_model(config: ConceptsConfig, artifacts: Artifacts) -> ModelInfo:
-    """Return the model that an import represents; raise ConfigError if the run needs what the import lacks."""
+    """Return the model that an import represents. Raise ConfigError if the import cannot serve the run."""
     record = load_import(artifacts, config.model.removeprefix(PREFIX))
     if set(config.metrics) != {"d1"}:
         raise ConfigError(f"{config.model} are states without a model, and cannot be steered; use --metrics d1")

@@ -108,7 +108,7 @@ def concept_file(folder: Path, concept: str, model_names: Sequence[str]) -> Path
 def texts_step(
     imported: ImportedTexts, concept: Concept, strategy: str, direction: str, openings: Openings
 ) -> LocalStep:
-    """Return the texts of one concept and strategy; `direction` is the construction that they were steered along."""
+    """Return the step that stores the texts of a concept and strategy, which were steered along `direction`."""
     file, names = imported.files[concept.id], imported.names[strategy]
     params = TextsParams(
         concept=concept.id,
@@ -170,7 +170,7 @@ def _table(file: Path, strategy: str, names: Sequence[str], direction: str, open
 
 @lru_cache(maxsize=32)
 def _read(file: Path, _: FileState) -> tuple[Text, ...]:
-    """Return the texts of a table. Raise CorpusError with file and line where one cannot be used."""
+    """Return the texts of a table. Raise CorpusError, with file and line, if a row cannot be used."""
     texts = []
     for where, values in records(file):
         strategy, strength, text = (_value(values, names, where) for names in (STRATEGY, STRENGTH, TEXT))
@@ -187,7 +187,7 @@ def _read(file: Path, _: FileState) -> tuple[Text, ...]:
 
 
 def _value(values: Mapping[str, Any], names: Sequence[str], where: str) -> Any:
-    """Return the first of several columns that a row has; raise CorpusError if it has none."""
+    """Return the value in the first of several columns that a row has. Raise CorpusError if it has none of them."""
     for name in names:
         if name in values:
             return values[name]

@@ -44,14 +44,14 @@ class RunLoop:
         """Prepare the loop.
 
         Args:
-            plan: The tasks, in the order in which those of one service are sent.
+            plan: The tasks. Each service receives its tasks in this order.
             artifacts: The store that decides which tasks are complete.
-            queue: Where tasks are sent.
-            leases: Which tasks are in work.
-            display: Receives what happens.
-            max_failures: Failed tasks after which the run stops.
-            cancelled: Whether the run should end.
-            run_id: Its id, which every task carries.
+            queue: The queue that tasks are sent to.
+            leases: The leases of tasks in work.
+            display: Receives the events of the run.
+            max_failures: Largest number of failed tasks before the run stops.
+            cancelled: Returns whether the run should end.
+            run_id: Id of the run, which every task carries.
             pace: Intervals and limits.
             clock: The time.
         """
@@ -66,7 +66,7 @@ class RunLoop:
         self._away_since_s: float | None = None
 
     def run(self) -> dict[str, Failure]:
-        """Run to the end; return the failures by task id. After a KeyboardInterrupt, workers finish their tasks.
+        """Run to the end, and return the failures by task id. After a KeyboardInterrupt, workers finish their tasks.
 
         Raises:
             TooManyFailuresError: More than `max_failures` tasks failed.
@@ -83,7 +83,7 @@ class RunLoop:
         return self.failures
 
     def repair(self, damages: Iterable[DamagedError]) -> dict[str, Failure]:
-        """Make artifacts again that were found damaged after `run`; return and raise the same as `run`."""
+        """Remake artifacts that were found damaged after `run`. The result and the errors are those of `run`."""
         for damage in damages:
             self.recovery.repair(damage)
         self._work()
@@ -105,7 +105,7 @@ class RunLoop:
                 self.artifacts.store.put(cancel_path(task_id), b"{}")
 
     def _step(self) -> None:
-        """Do one round; tolerate a short outage of the store or the broker."""
+        """Do one round. A short outage of the store or the broker is tolerated."""
         try:
             tasks = [*self.pending.values(), *(entry.task for entry in self.in_flight.values())]
             waiting = defaultdict(set, {name: self.queue.waiting(name) for name in {task.service for task in tasks}})
@@ -127,7 +127,7 @@ class RunLoop:
         return self.committed.issuperset(task.outputs.values())
 
     def _collect(self, waiting: dict[str, set[str]]) -> None:
-        """Take the outcomes of tasks that ended; note which tasks wait, and which are in work."""
+        """Collect the outcomes of tasks that ended. Note which tasks wait, and which tasks are in work."""
         queued = {task_id for task_id, entry in self.in_flight.items() if task_id in waiting[entry.task.service]}
         leased = self.leases.held(self.in_flight.keys() - queued)
         for task_id in queued | leased:
@@ -151,7 +151,7 @@ class RunLoop:
                 self._miss(entry)
 
     def _look_for_outputs(self, tasks: Sequence[Task], ended: Set[str]) -> None:
-        """Look up outputs: of tasks that ended all, of others one, and the rest if it is there."""
+        """Look up all outputs of ended tasks. For other tasks, look up one output, and the rest if it exists."""
         missing = {task.task_id: [key for key in task.outputs.values() if key not in self.committed] for task in tasks}
         first = [key for task_id, keys in missing.items() for key in (keys if task_id in ended else keys[:1])]
         committed = self.recovery.requests.existing(first)
@@ -164,7 +164,7 @@ class RunLoop:
         self.committed |= committed | self.recovery.requests.existing(rest)
 
     def _miss(self, entry: InFlight) -> None:
-        """Send a task again that is neither waiting nor leased; some time must pass before it counts as lost."""
+        """Resend a task that is neither waiting nor leased. The task counts as lost only after some time."""
         entry.leased = False
         if not entry.vanished(self.pace):
             return

@@ -21,7 +21,7 @@ REQUESTS_AT_ONCE = 16
 
 
 class Requests:
-    """Requests of the loop to the store, several at once: over a network each of them mostly waits."""
+    """Requests of the loop to the store, sent in parallel because a request over a network mostly waits."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
@@ -32,7 +32,7 @@ class Requests:
         return {key for key, exists in zip(keys, self.each(self._artifacts.exists, keys), strict=True) if exists}
 
     def failures(self, tasks: Sequence[Task]) -> list[Failure | DamagedRecordError | None]:
-        """Return the recorded failure of each task, or the error that its record cannot be read."""
+        """Return the recorded failure of each task if any, or the error of a record that cannot be read."""
         return self.each(self._failure, tasks)
 
     def _failure(self, task: Task) -> Failure | DamagedRecordError | None:
@@ -49,7 +49,7 @@ class Requests:
 
 
 class DamagedRecordError(Exception):
-    """The record of a failure cannot be read; the task must be done again."""
+    """Raised if the record of a failure cannot be read. The task must then be done again."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -57,7 +57,7 @@ class DamagedRecordError(Exception):
 
 
 def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
-    """Return the recorded failure of a task, if any; raise DamagedRecordError if the record cannot be read."""
+    """Return the recorded failure of a task, if any. Raise DamagedRecordError if the record cannot be read."""
     path = failure_path(task.task_id)
     try:
         record = json.loads(artifacts.store.get(path))

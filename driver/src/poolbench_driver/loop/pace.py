@@ -8,7 +8,7 @@ from poolbench.contracts.tasks import Task
 
 
 class Clock(Protocol):
-    """The time that the loop lives in; `bench/scale.py` gives it a simulated one."""
+    """The clock of the loop. `bench/scale.py` uses a simulated clock."""
 
     def now_s(self) -> float:
         """Return seconds since some moment."""
@@ -71,7 +71,7 @@ class InFlight:
         return self.clock.now_s() - self.looked_s >= (pace.look_s if makes_several else pace.rare_look_s)
 
     def looked(self) -> None:
-        """Record that its outputs were looked up."""
+        """Record that the outputs of the task were looked up."""
         self.looked_s = self.clock.now_s()
 
     def seen(self, *, leased: bool) -> None:

@@ -106,7 +106,7 @@ class _Counting:
         return time.monotonic() - self.started_s
 
     def left_s(self, kind: str) -> float | None:
-        """Return the seconds that the remaining tasks of a kind take; None before one has ended."""
+        """Return the seconds that the remaining tasks of a kind will take, or None before a task has ended."""
         left, ended = self.totals[kind] - self.finished[kind], self.finished[kind] - self.reused[kind]
         return left_s(left, ended, self.worked_s.get(kind, 0.0))
 
@@ -115,7 +115,7 @@ class _Counting:
         return {kind: (self.sent_s.get(kind, end), end) for kind, end in self.ended_s.items()}
 
     def times_lines(self) -> list[str]:
-        """Return a line per stage with its start and end, sorted by end; stages overlap."""
+        """Return one line per stage with its start and end, sorted by end. Stages may overlap."""
         spans = sorted(self.times().items(), key=lambda span: span[1][1])
         head = [f"time: {self.elapsed_s:.0f} s; stages overlap, from the first task sent to the last one done:"]
         lines = [f"  {label_of(kind):<24} {sent:5.0f} s to {end:5.0f} s" for kind, (sent, end) in spans]
@@ -207,7 +207,7 @@ class PlainDisplay(_Counting):
 
 
 def _some_of(parts: list[str], num_chars: int) -> str:
-    """Return as many of the parts as there is room for, at least one, and the number of the others."""
+    """Return as many of the parts as fit, at least one, and the number of parts left out."""
     for num_shown in range(len(parts), 0, -1):
         more = [f"{len(parts) - num_shown} more"] if num_shown < len(parts) else []
         line = ", ".join([*parts[:num_shown], *more])
@@ -217,7 +217,7 @@ def _some_of(parts: list[str], num_chars: int) -> str:
 
 
 def _write_line(line: str) -> None:
-    """Write a line at once: `print` writes its end alone, and a line of another thread may come between."""
+    """Write a line and its end in one call. `print` uses two calls, and another thread may write between them."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -253,9 +253,9 @@ class JsonDisplay(_Counting):
 
 
 def open_display(name: str | None) -> Display:
-    """Return the display called `name`; for None, json if logs are, else rich on a terminal and plain elsewhere.
+    """Return the display called `name`. For None: json if logs are json, else rich on a terminal, else plain.
 
-    At the prompt of Python bars would be drawn over what is typed.
+    The Python prompt gets the plain display, because bars would be drawn over the user's input.
     """
     has_bars = sys.stderr.isatty() and not hasattr(sys, "ps1")
     display = name or ("json" if as_json() else "rich" if has_bars else "plain")
@@ -333,7 +333,7 @@ class Recording(_Counting):
         self._display.tick(in_flight)
 
     def _progress(self, in_flight: Mapping[str, Task]) -> dict[str, Any]:
-        """Return how far the run is, as `records.progress.Progress` has it."""
+        """Return the progress of the run, with the fields of `records.progress.Progress`."""
         longest = sorted(self._sent_s.items(), key=lambda entry: entry[1])[:NUM_SHOWN]
         return {
             "elapsed_s": round(self.elapsed_s, 1),

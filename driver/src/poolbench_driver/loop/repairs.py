@@ -29,7 +29,7 @@ LEASE_WAIT_S = 60.0
 
 
 class OutdatedPlanError(PoolbenchError):
-    """A kept artifact that the plan starts from is gone; a new plan computes the results without it."""
+    """Raised if a stored artifact that the plan starts from is gone. A new plan computes the results without it."""
 
 
 class FoundDamageError(PoolbenchError):
@@ -41,7 +41,7 @@ class FoundDamageError(PoolbenchError):
 
 
 class Repairs:
-    """Set damaged artifacts of a plan aside; a lease lets one driver at a time do so."""
+    """Sets damaged artifacts of a plan aside. A lease lets only one driver at a time do so."""
 
     def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
         self.plan, self.artifacts, self.leases, self.note = plan, artifacts, leases, note
@@ -49,15 +49,15 @@ class Repairs:
         self._reports: Counter[tuple[str, str]] = Counter()
 
     def repair(self, damage: DamagedError, reader: str = "") -> Task | LocalStep:
-        """Set an artifact aside and return what makes it again.
+        """Set an artifact aside, and return the task or step that makes the artifact again.
 
-        Several readers may report one damage: the first report sets the artifact aside, the others find it gone or made
-        again. Therefore set-asides and the reports of one reader are limited, but not the sum of all reports. `reader`
-        is the id of the task that met the damage, or "" for the driver.
+        Several readers may report the same damage. The first report sets the artifact aside, and later reports find the
+        artifact gone or made again. Therefore set-asides and the reports of one reader are limited, but not the sum of
+        all reports. `reader` is the id of the task that met the damage, or "" for the driver.
 
         Raises:
-            DamagedError: Nothing makes it, or it was damaged too often. The message says what to do.
-            OutdatedPlanError: This plan does not make it, and another plan does not need it.
+            DamagedError: Nothing makes the artifact, or it was damaged too often. The message says what to do.
+            OutdatedPlanError: This plan does not make the artifact, and another plan does not need it.
         """
         key = damage.key
         self._reports[key, reader] += 1
@@ -78,7 +78,7 @@ class Repairs:
         raise OutdatedPlanError(f"{key} was damaged and is set aside; the run is planned again without it")
 
     def may_have_missed(self, task: Task) -> bool:
-        """Return whether a task may have missed an input only because it was set aside, perhaps by another driver."""
+        """Return whether a task may have missed an input because the input was set aside, perhaps by another driver."""
         if not any(was_set_aside(self.artifacts.store, key) for key in task.inputs.values()):
             return False
         self._reports["", task.task_id] += 1
@@ -116,7 +116,7 @@ class Recovery:
         self.repairing(self._build_local)
 
     def read_failures(self, tasks: Sequence[Task]) -> dict[str, Failure]:
-        """Return recorded failures by task id; set unreadable records aside, so that their tasks are sent again."""
+        """Return recorded failures by task id. Set unreadable records aside, so that their tasks are sent again."""
         failures: dict[str, Failure] = {}
         for task, failure in zip(tasks, self.requests.failures(tasks), strict=True):
             if isinstance(failure, DamagedRecordError):
@@ -126,7 +126,7 @@ class Recovery:
         return failures
 
     def settle(self, task: Task, failure: Failure) -> Failure | None:
-        """Return the failure if it is final; None if the task is done again, after its inputs where necessary."""
+        """Return the failure if it is final, or None if the task is done again, after its inputs where necessary."""
         if failure.damaged in {*task.inputs.values(), *task.outputs.values()}:
             damages = [DamagedError(failure.damaged, "it cannot be read")]
         elif failure.code == NotFoundError.code and self.repairs.may_have_missed(task):
@@ -143,7 +143,7 @@ class Recovery:
         return None
 
     def repair(self, damage: DamagedError, reader: str = "") -> None:
-        """Set a damaged artifact aside and make it again; raise the same errors as `Repairs.repair`."""
+        """Set a damaged artifact aside and make it again. The errors are those of `Repairs.repair`."""
         maker = self.repairs.repair(damage, reader)
         self.committed.discard(damage.key)
         if not isinstance(maker, Task):

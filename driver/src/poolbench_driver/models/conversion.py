@@ -78,7 +78,7 @@ def _pre_tokenizer() -> Any:
 
 
 def _read(gguf: Path, kind: Any, source: dict[str, Any]) -> Any:
-    """Return what Transformers reads from a GGUF file; raise ModelError with the first line of any error."""
+    """Read an object of Transformers from a GGUF file. Raise ModelError with the first line of any error."""
     try:
         return kind.from_pretrained(**source)
     except Exception as error:  # the readers raise what their parsers do
@@ -100,7 +100,7 @@ def _require_shape(gguf: Path, config: Any, shape: tuple[int, int]) -> None:
 
 
 def _plain(loaded: LlamaForCausalLM) -> LlamaForCausalLM:
-    """Return a model with the same weights that can be saved: `save_pretrained` refuses one that came from GGUF."""
+    """Copy the weights into a model that can be saved, because `save_pretrained` refuses a model read from GGUF."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     settings = {name: value for name, value in loaded.config.to_dict().items() if name not in _OF_GGUF}

@@ -51,7 +51,7 @@ class ModelInfo:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return the task parameters that name the model; they enter every key that depends on it."""
+        """Return the task parameters that name the model. They enter every key that depends on the model."""
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
 
     def recorded(self) -> bytes:
@@ -88,7 +88,7 @@ def _imported_layers(layers: Sequence[LayerChoice] | None, imported: list[int]) 
 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:
-    """Read a local model's configuration, or ask the extractor about a hub model; raise ModelError if unusable."""
+    """Read a local model's configuration, or ask the extractor about a hub model. Raise ModelError if unusable."""
     return describe(resolve_model(config.model, revision=config.model_revision, dtype=config.dtype), services)
 
 
@@ -126,7 +126,7 @@ def _local_shape(folder: Path) -> tuple[int, int]:
 
 
 def model_type(ref: ModelRef) -> str | None:
-    """Return the type of a model in a folder as Transformers names it, such as `llama`; None where it is unknown."""
+    """Return the type of a model in a folder as named by Transformers, such as `llama`, or None if unknown."""
     try:
         settings = json.loads((Path(ref.source) / "config.json").read_text("utf-8"))
         return str(settings["model_type"])
@@ -135,7 +135,7 @@ def model_type(ref: ModelRef) -> str | None:
 
 
 def annotator_version(name: str) -> str | None:
-    """Return version of a shipped spaCy pipeline; None for one that the pooler's machine has installed."""
+    """Return the version of a shipped spaCy pipeline, or None for a pipeline installed on the pooler's machine."""
     if name not in ASSETS:
         return None
     return str(json.loads((asset_path(name) / "meta.json").read_text("utf-8"))["version"])

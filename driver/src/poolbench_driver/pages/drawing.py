@@ -36,7 +36,7 @@ _LENGTH, _MARGIN = 110, 6
 
 
 def bars(cells: Sequence[Cell]) -> list[tuple[float, float, float] | None]:
-    """Return both ends and the middle of each cell's drawn interval, on a common scale; None without a value."""
+    """Return the low end, value and high end of each cell's bar on a common scale, or None without a value."""
     ends = [end for cell in cells for end in (cell.value, cell.ci_low, cell.ci_high) if end is not None]
     lowest, span = min(ends, default=0.0), (max(ends, default=0.0) - min(ends, default=0.0)) or 1.0
 
@@ -53,12 +53,12 @@ def bars(cells: Sequence[Cell]) -> list[tuple[float, float, float] | None]:
 
 
 def looks_of(series: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the looks of series; those of the first return after the last."""
+    """Return the colour and shape of each series. After the last pair of colour and shape, the first is used again."""
     return dict(zip(series, cycle(zip(COLOURS, SHAPES, strict=True)), strict=False))
 
 
 def number_axis(title: str, domain: Sequence[float] = (), scale: str = "linear", *, has_axis: bool = True) -> Spec:
-    """Return an axis of numbers; ticks of a logarithmic one are at 1, 2 and 5."""
+    """Return an axis of numbers. A logarithmic axis has ticks at 1, 2 and 5 times powers of 10."""
     ends = {"domain": list(domain), "nice": False} if domain else {"zero": False, "padding": 10, "nice": False}
     axis: dict[str, Any] = {"tickCount": 6, "labelOverlap": True}
     if scale == "log":
@@ -132,7 +132,7 @@ def level(axis: str, place: float, dash: Sequence[float] = (4, 3)) -> Spec:
 
 
 def texts(data: Iterable[Datum], align: str = "left", dx: float = 7, **mark: Any) -> Spec:
-    """Return texts (`text`) at their places; with `aria`, they are marks of their own."""
+    """Return texts (`text`) at their places. With `aria`, screen readers see each text as a mark of its own."""
     mark = {"type": "text", "align": align, "dx": -dx if align == "right" else dx, "baseline": "middle"} | mark
     names = ("text", "description") if mark.get("aria") else ("text",)
     channels = {name: {"field": "text", "type": "nominal"} for name in names}
@@ -157,7 +157,7 @@ def chart(
     """Return layers on two axes.
 
     Args:
-        layers: What is drawn, the lowest first.
+        layers: Layers to draw, the lowest first.
         x: Axis across.
         y: Axis up.
         height: Height in pixels, without the legend.
@@ -192,7 +192,7 @@ def picture(title: str, *charts: Spec, captions: Iterable[str | Cell] = ()) -> P
 
 
 def _plain(part: Any) -> Any:
-    """Return a part of a specification with six digits of each number, null for none, and texts that can be drawn."""
+    """Return a part of a specification with six-digit numbers, null for infinity and NaN, and texts fit to draw."""
     match part:
         case float():
             return float(f"{part:.6g}") if isfinite(part) else None

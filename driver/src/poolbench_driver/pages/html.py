@@ -57,8 +57,8 @@ def html_of(page: Page, config_yaml: str = "", around: Surroundings | None = Non
     """Return a page as one HTML file without outside files.
 
     Args:
-        config_yaml: The settings of its run, which stand at its end.
-        around: What stands around it.
+        config_yaml: The settings of the run, which stand at the end of the page.
+        around: The surroundings of the page.
         contents: Further elements, above the board.
     """
     around = around or Surroundings()
@@ -89,7 +89,7 @@ def html_of(page: Page, config_yaml: str = "", around: Surroundings | None = Non
 
 
 def notebook_html(answer: Answer | None, parts: Iterable[Part]) -> str:
-    """Return parts of a page for a notebook: static, without links, its style bound to it, for light and dark."""
+    """Return parts of a page for a notebook: static, without links, with their own style for light and dark themes."""
     headline = None if answer is None else [_headline(answer), _sentences(answer)]
     static = [part.with_cells(lambda cell: replace(cell, opens="")) for part in parts]
     contents = [_part(part) if part.heading else [_block(block) for block in part.blocks] for part in static]
@@ -108,8 +108,9 @@ _OF_PAGE = (":root", "@media (prefers", "html", "body", "header", "nav")
 
 @cache
 def _notebook_css() -> str:
-    """Return the style of what does not respond. JupyterLab and VS Code say which theme is on, others leave it to
-    the system."""
+    """Return the style of static parts. JupyterLab and VS Code name their theme. Other notebooks use the theme of
+    the system.
+    """
     light, dark = (names.replace("color-scheme: light dark;", "") for names in re.findall(r":root {([^}]*)}", _css()))
     static = "\n\n".join(_front("page.css").split("\n\n")[:2]).splitlines()
     rules = "\n".join(line for line in static if not line.startswith(_OF_PAGE))
@@ -218,7 +219,7 @@ def _problems(problems: Sequence[Problem]) -> Content:
 
 
 def parts_html(parts: Iterable[Part]) -> Html:
-    """Return parts of a page alone, for what shows them elsewhere."""
+    """Return parts of a page without the page around them, for use elsewhere."""
     return joined([_part(part) for part in parts])
 
 
@@ -394,7 +395,7 @@ def _classes(cell: Cell, column: Column) -> str:
 
 
 def _shade(step: int) -> str:
-    """Return the class of a shade, -8 (orange) to 8 (blue); none for 0."""
+    """Return the CSS class of a shade from -8 (orange) to 8 (blue), or "" for 0."""
     return f"{'k' if step > 0 else 'n'}{abs(step)}" if step else ""
 
 
@@ -411,7 +412,7 @@ def _width(table: Table) -> int:
 
 
 def pieces(passage: Passage) -> list[tuple[str, bool]]:
-    """Return a text in pieces, with whether each is marked; what two ranges share is marked once."""
+    """Split a text into pieces, each with whether it is marked. The overlap of two ranges is marked once."""
     parts, place = [], 0
     for start, end in sorted(passage.marks):
         if max(start, place) < end:
@@ -421,7 +422,7 @@ def pieces(passage: Passage) -> list[tuple[str, bool]]:
 
 
 def marked(passage: Passage) -> Content:
-    """Return a text whose marked ranges are elements; those with a shade are shaded in place of marked."""
+    """Return a text whose marked ranges are elements. If the passage has shades, ranges are shaded, not marked."""
     if passage.shades:
         parts, place = [], 0
         for (start, end), shade in zip(passage.marks, passage.shades, strict=True):
@@ -438,7 +439,7 @@ def _inline(text: str) -> Content:
 
 
 def login_html(said: str) -> str:
-    """Return the page that asks for a cluster's token, with what was wrong with the last one."""
+    """Return the page that asks for a cluster's token. `said` is the error of the last token, or ""."""
     page = Page("PoolBench", "console", Answer([Span("Sign in to the console of this cluster.")]), Table.of([], []))
     token = element("input", type="password", name="token", autocomplete="current-password", required=True)
     form = element(

@@ -11,7 +11,7 @@ Content = Any
 
 
 class Html(str):
-    """Markup, which is written as it is."""
+    """Markup, which is written without escaping."""
 
     __slots__ = ()
 
@@ -20,10 +20,10 @@ def element(name: str, /, *contents: Content, **attributes: Any) -> Html:
     """Return an element.
 
     Args:
-        name: Its name, such as `td`.
-        contents: What it contains; None and False are nothing.
-        attributes: By name, with `_` for `-` and `class_` for `class`; None and False are left out, and True has
-            no value.
+        name: Name of the element, such as `td`.
+        contents: Contents of the element. None and False are left out.
+        attributes: Attributes by name, with `_` for `-` and `class_` for `class`. None and False are left out, and True
+            has no value.
     """
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
@@ -34,7 +34,7 @@ def element(name: str, /, *contents: Content, **attributes: Any) -> Html:
 
 
 def joined(contents: Content) -> Html:
-    """Return contents one after another."""
+    """Concatenate contents. Text that is not markup is escaped."""
     if isinstance(contents, Html):
         return contents
     if contents is None or contents is False:

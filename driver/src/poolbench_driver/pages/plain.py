@@ -20,12 +20,12 @@ from poolbench_driver.statistics.ranks import best_first
 
 
 def number(value: float | None, spec: str = ".3f", note: str = "") -> Cell:
-    """Return a number; an empty cell where there is none."""
+    """Return the cell of a number, or an empty cell for None."""
     return Cell("" if value is None else f"{value:{spec}}", value, note=note)
 
 
 def figure(row: Mapping[str, Any] | None, spec: str = ".3f") -> Cell:
-    """Return the value of a result row with its interval, or its status with the reason; empty without a row."""
+    """Return the cell of a result row: value and interval, or status and reason. Without a row, the cell is empty."""
     if not row:
         return Cell()
     opens = figure_path(row)
@@ -36,7 +36,7 @@ def figure(row: Mapping[str, Any] | None, spec: str = ".3f") -> Cell:
 
 
 def figures_by(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], dict[str, Row]]:
-    """Return result rows by metric, for each combination of values of some columns; absent ones have none."""
+    """Return result rows by metric, for each combination of values of some columns. Other combinations give {}."""
     figures: dict[tuple[Any, ...], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         figures[tuple(row[name] for name in columns)][row["metric"]] = row
@@ -49,7 +49,7 @@ class HasFigures:
     figures: Mapping[str, Row]
 
     def value(self, metric: str) -> float | None:
-        """Return a figure; None where it is null or was not measured."""
+        """Return the value of a metric, or None if it is null or was not measured."""
         value: float | None = self.figures.get(metric, {}).get("value")
         return value
 
@@ -60,12 +60,12 @@ def figure_path(row: Mapping[str, Any]) -> str:
 
 
 def entrant_path(name: str) -> str:
-    """Return the address of an entrant's figures, which its name and its means open."""
+    """Return the address of an entrant's figures, to which its name and its means link."""
     return f"entrants/{quote(name, safe='')}"
 
 
 def entrant_cell(name: str) -> Cell:
-    """Return the name of an entrant, which opens its figures."""
+    """Return a cell with the name of an entrant that links to the entrant's figures."""
     return Cell(name, opens=entrant_path(name))
 
 
@@ -74,7 +74,7 @@ _MOST_CHARACTERS = 2000
 
 
 def passage(text: str, marks: Sequence[tuple[int, int]] = (), shades: Sequence[int] = ()) -> Passage:
-    """Return a text with its marks; one that is too long for a page ends with a note of its length."""
+    """Return a text with its marks. A text too long for a page is cut, and ends with a note of its length."""
     if len(text) <= _MOST_CHARACTERS:
         return Passage(text, marks, shades)
     note = f" [...: {_MOST_CHARACTERS:,} of {len(text):,} characters]"
@@ -103,8 +103,8 @@ def plain_page(title: str, subject: str, rows: Sequence[Row], board: BoardSpec, 
     """Return the page of any run: the entrants by mean rank on the primary metric, nulls and notes.
 
     Args:
-        rows: Result rows, with those of the mean ranks.
-        notes: What a run says of its plan.
+        rows: Result rows, including the rows of mean ranks.
+        notes: Notes of a run about its plan.
     """
     rank_rows = {row[board.entrant]: row for row in rows if is_rank(row, board.primary)}
     ranks = {name: row["value"] for name, row in rank_rows.items()}
@@ -139,10 +139,10 @@ _NUMBER = re.compile(r"\d[\d.,]*(e[+-]\d+)?")
 
 
 def null_lines(rows: Iterable[Row], board: BoardSpec, metrics: Collection[str]) -> Iterator[str]:
-    """Yield one line for each reason why figures of entrants are null: which metrics, whose, and on which blocks.
+    """Yield one line for each reason why figures are null, with the metrics, the entrants and the blocks.
 
     Args:
-        metrics: Metrics whose nulls are named.
+        metrics: Metrics whose nulls are listed.
     """
     cells = [row for row in rows if row["metric"] in metrics and row[board.entrant] and not board.is_apart(row)]
     blocks = {row[board.block] for row in cells}

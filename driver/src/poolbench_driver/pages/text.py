@@ -10,7 +10,7 @@ from poolbench_driver.contract.page import Block, Cell, Column, Line, Page, Part
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; a bar inside a cell is escaped."""
+    """Return a Markdown table. Bars inside cells are escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -52,7 +52,7 @@ def markdown_of(page: Page) -> str:
 
 
 def parts_markdown(parts: Sequence[Part]) -> Iterator[str]:
-    """Yield headings, tables and paragraphs of parts of a page; what has no text in it is left out."""
+    """Yield the headings, tables and paragraphs of parts of a page. Parts without text are left out."""
     for part in parts:
         blocks = [text for block in part.blocks for text in block_markdown(block)]
         if blocks:
@@ -73,7 +73,7 @@ def ending_of(page: Page) -> str:
 
 
 def block_markdown(block: Block) -> Iterator[str]:
-    """Yield a block as Markdown; nothing of one that has no text."""
+    """Yield a block as Markdown. Yield nothing if the block has no text."""
     match block.kind:
         case "table":
             yield from _table(block)
@@ -102,14 +102,14 @@ def _table(block: Table) -> Iterator[str]:
 
 
 def _heads(place: int, column: Column, lines: Sequence[Line]) -> list[str]:
-    """Return the heads of a column: its own, and one for its intervals if some line has one."""
+    """Return the head of a column, and a second head for intervals if some line has an interval."""
     head = f"{column.group} {column.head}".strip()
     has_interval = any(cell.interval for line in lines for cell in line.cells[place : place + 1])
     return [head, "95 % interval"] if column.has_intervals and has_interval else [head]
 
 
 def _cells(line: Line, heads: Sequence[Sequence[str]]) -> list[str]:
-    """Return the texts of a line, and intervals where their column has a head for them."""
+    """Return the texts of a line, with the interval after each text whose column has a head for intervals."""
     texts = []
     for place, column_heads in enumerate(heads):
         cell = line.cells[place] if place < len(line.cells) else Cell()
@@ -122,7 +122,7 @@ def _in_one_line(passage: Passage) -> str:
 
 
 def json_of(page: Page) -> str:
-    """Return a page as JSON. Numbers stand beside their texts, and what is null has its reason."""
+    """Return a page as JSON. Numbers stand beside their texts, and each null has its reason."""
     return TypeAdapter(Page).dump_json(page, indent=1).decode()
 
 

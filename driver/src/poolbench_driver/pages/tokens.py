@@ -21,11 +21,11 @@ Entry = Mapping[str, Any]
 def explained_blocks(text: str, explained: Entry) -> list[Block]:
     """Return a text with its tokens shaded, and a table of their numbers.
 
-    Tokens are shaded by contribution, or by weight where no direction was given; the largest has the darkest shade.
+    Tokens are shaded by contribution, or by weight if no direction was given. The largest value has the darkest shade.
 
     Args:
         text: The text that was explained.
-        explained: Its entry among `texts` of the answer.
+        explained: The entry of the text among `texts` of the answer.
     """
     if explained["status"] != Status.OK:
         return [Prose(f"{explained['status']}: {explained['reason']}")]
@@ -45,7 +45,7 @@ def shaded_by(column: str, text: str, tokens: Sequence[Entry]) -> Passage:
 
 
 def feature_parts(opened: FeatureTexts, answers: Sequence[Entry]) -> Iterator[Part]:
-    """Yield each text once for each feature, its tokens shaded by the activation, and a table of token by feature.
+    """Yield each text, shaded once per feature by the activation of its tokens, and a table of tokens by features.
 
     Args:
         answers: The entries of the texts in the answer.
@@ -69,7 +69,7 @@ def feature_parts(opened: FeatureTexts, answers: Sequence[Entry]) -> Iterator[Pa
 
 
 def _shaded(text: str, tokens: Sequence[Entry], values: Sequence[float], reach: float | None = None) -> Passage:
-    """Return a text with a shade for the value of each token, the darkest one for `reach`."""
+    """Return a text with a shade for the value of each token. Values of size `reach` have the darkest shade."""
     shades = _shades(values, reach)
     inside = [place for place, token in enumerate(tokens) if token["start"] < token["end"]]
     marks = [(tokens[place]["start"], tokens[place]["end"]) for place in inside]
@@ -85,7 +85,10 @@ def _table(tokens: Sequence[Entry], heads: Sequence[str], numbers: Sequence[Sequ
 
 
 def _shades(values: Sequence[float], reach: float | None) -> list[int]:
-    """Return shades in proportion to the largest value; 0 has none, and the smallest other one the lightest."""
+    """Scale values to shades by `reach`, or by the largest magnitude.
+
+    Zero has no shade. Every other value has at least the lightest shade.
+    """
     reach = reach or max(map(abs, values), default=0.0) or 1.0
     sizes = [min(NUM_SHADES, 1 + int(abs(value) / reach * NUM_SHADES)) if value else 0 for value in values]
     return [size if value > 0 else -size for size, value in zip(sizes, values, strict=True)]

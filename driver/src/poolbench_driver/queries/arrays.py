@@ -28,7 +28,7 @@ class FileVectors:
 
 
 def load_vectors(file: Path) -> FileVectors:
-    """Return the vectors of a `.npy` file, or of the Parquet of `embed`; raise InputError if it holds none."""
+    """Return the vectors of a `.npy` file, or of a Parquet file from `embed`. Raise InputError if it has no vectors."""
     if file.suffix.lower() != ".parquet":
         return FileVectors(load_array(file, 2).astype(np.float64), {})
     import pyarrow as pa
@@ -47,12 +47,12 @@ def load_vectors(file: Path) -> FileVectors:
 
 
 def load_labels(file: Path, *, are_classes: bool = True) -> list[Any]:
-    """Return whole numbers, real values or words of a `.npy` file; raise InputError if one is missing."""
+    """Return the whole numbers, real values or words of a `.npy` file. Raise InputError if a label is missing."""
     return labels_in(load_array(file, 1, NUMBERS + "U"), str(file), are_classes=are_classes)
 
 
 def labels_in(labels: Any, name: str, *, are_classes: bool = True) -> list[Any]:
-    """Return whole numbers, real values or words of an array; raise InputError, with its name, if one is missing."""
+    """Return the whole numbers, real values or words of an array. Raise InputError, with `name`, if one is missing."""
     array = checked_array(labels, name, 1, NUMBERS + "U")
     if array.dtype.kind == "b":
         array = array.astype("int64")  # requests take no booleans for numbers
@@ -69,15 +69,15 @@ def labels_in(labels: Any, name: str, *, are_classes: bool = True) -> list[Any]:
 
 
 def load_names(file: Path, *, may_lack: bool = False) -> list[str]:
-    """Return the entries of a `.npy` file as words; "" for one that is missing, such as NaN.
+    """Return the entries of a `.npy` file as words. A missing entry, such as NaN, is "".
 
-    Raise InputError for the first of these, unless `may_lack`.
+    Raise InputError for the first missing entry, unless `may_lack` is true.
     """
     return names_in(load_array(file, 1, NUMBERS + "U"), str(file), may_lack=may_lack)
 
 
 def names_in(column: Any, name: str, *, may_lack: bool = False) -> list[str]:
-    """Return the entries of an array as words, as `load_names`; errors have its name."""
+    """Return the entries of an array as words, as in `load_names`. Errors contain `name`."""
     entries = checked_array(column, name, 1, NUMBERS + "U").tolist()
     words = [name_in({"entry": entry}, "entry", name) for entry in entries]
     if "" in words and not may_lack:
@@ -89,10 +89,10 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
     """Return the numbers (or words) of a .npy file.
 
     Args:
-        kinds: NumPy's letters for the types that may be in it.
+        kinds: NumPy's letters for the allowed types.
 
     Raises:
-        InputError: If there is no such file, or it holds other types or dimensions.
+        InputError: There is no such file, or it holds other types or dimensions.
     """
     _require_npy(file)
     try:
@@ -104,10 +104,10 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
 
 
 def checked_array(values: Any, name: str, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
-    """Return numbers (or words) as an array; raise InputError, with its name, for other types or dimensions.
+    """Return numbers (or words) as an array. Raise InputError, with `name`, for other types or dimensions.
 
     Args:
-        kinds: NumPy's letters for the types that may be in it.
+        kinds: NumPy's letters for the allowed types.
     """
     if hasattr(values, "columns"):
         raise InputError(f"{name} is a {type(values).__name__}; give an array of the columns that are meant")
@@ -146,7 +146,7 @@ def _array_of(values: Any) -> np.ndarray:
 
 
 def _without_objects(array: np.ndarray) -> np.ndarray:
-    """Return an array of Python's texts, or numbers, as one of NumPy's; a missing entry is "" or NaN."""
+    """Convert an array of Python strings or numbers to a type of NumPy. A missing entry becomes "" or NaN."""
     entries = [plain(entry) for entry in array.flat]
     if all(isinstance(entry, str) or is_missing(entry) for entry in entries):
         array = np.array([entry if isinstance(entry, str) else "" for entry in entries], str).reshape(array.shape)

@@ -54,15 +54,16 @@ class Embedder:
     notes: dict[str, str] = field(default_factory=dict)  # what the pooler reports on its annotations
 
     def run(self, lines: Sequence[TextLine], progress: Progress) -> pa.Table:
-        """Return one row per line, in their order: id, line, vector, applied, token_share,
-        num_sinks, num_left_out, status and reason.
+        """Return one row per line, in the order of the lines.
+
+        The columns are id, line, vector, applied, token_share, num_sinks, num_left_out, status and reason.
 
         Args:
             progress: Called with the number of texts that a response has covered.
 
         Raises:
-            InputError: No text could be computed, for a reason of the texts.
-            PoolbenchError: An error that concerns all texts.
+            InputError: No text could be embedded, because of the texts themselves.
+            PoolbenchError: An error concerns all texts.
         """
         parts = []
         for part in self._parts(lines):
@@ -71,7 +72,7 @@ class Embedder:
         return _assemble(parts, self.notes)
 
     def explain(self, text: str, direction: Sequence[float] | None) -> dict[str, Any]:
-        """Return what each token of a text adds to its vector, as `POST /explain` answers. Raise PoolbenchError."""
+        """Return the contribution of each token to a text's vector, from `POST /explain`. Raise PoolbenchError."""
         body = {**self.settings, "texts": [text], "direction": direction}
         if self.reference is not None:
             body["annotations"] = self._annotate([text], self.reference)
@@ -87,7 +88,7 @@ class Embedder:
             yield from self._separated(sound[start : start + size])
 
     def _separated(self, lines: Sequence[TextLine]) -> Iterator[Part]:
-        """Yield the response for some texts. If one text makes the request fail, yield the responses for the others."""
+        """Yield the response for some texts. If a text makes the request fail, yield its error and other responses."""
         try:
             yield lines, self._ask(lines)
             return
@@ -157,7 +158,7 @@ def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
 
 
 def num_fallbacks(table: pa.Table) -> int:
-    """Return the number of texts in which the strategy selected nothing, so that their vectors are those of A1."""
+    """Return the number of texts in which the strategy selected no token, so that they have the vector of A1."""
     rows = zip(table["status"].to_pylist(), table["applied"].to_pylist(), strict=True)
     return sum(status == Status.OK and not applied for status, applied in rows)
 
@@ -166,7 +167,7 @@ Writer = Callable[[pa.Table, Path], None]
 
 
 def writer_of(file: Path) -> Writer:
-    """Return the writer for a file name's suffix; raise ConfigError for another suffix, InputError for the folder."""
+    """Return the writer for a file's suffix. Raise ConfigError for an unknown suffix, InputError for a bad folder."""
     if file.suffix not in WRITERS:
         raise ConfigError(f"{file}: its suffix is {file.suffix or 'missing'!r}; allowed: {', '.join(WRITERS)}")
     if not file.parent.is_dir():
@@ -177,7 +178,7 @@ def writer_of(file: Path) -> Writer:
 
 
 def write_npy(table: pa.Table, file: Path) -> None:
-    """Write float32 [texts, width]; NaN where a text failed. The format has no room for ids or notes."""
+    """Write vectors as float32 [texts, width], with NaN for failed texts. The format has no room for ids or notes."""
     with file.open("wb") as stream:
         np.save(stream, vector_matrix(table["vector"]))
 
@@ -190,7 +191,7 @@ def write_parquet(table: pa.Table, file: Path) -> None:
 
 
 def write_safetensors(table: pa.Table, file: Path) -> None:
-    """Write tensors `vectors` (NaN where a text failed), `ok` and `line`; notes and ids are the file's metadata."""
+    """Write tensors `vectors` (NaN for failed texts), `ok` and `line`. Notes and ids go into the file's metadata."""
     from safetensors.numpy import save_file
 
     tensors = {
@@ -207,7 +208,7 @@ WRITERS: dict[str, Writer] = {".npy": write_npy, ".parquet": write_parquet, ".sa
 
 @contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """Yield a file beside `file` that replaces it on success, and is removed otherwise."""
+    """Yield the path of a temporary file, which replaces `file` on success and is removed on failure."""
     partial = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         yield partial

@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class _UnusableError(Exception):
-    """An answer without text, and how long to wait before the next try; None: another try is of no use."""
+    """Raised for an answer without text. `wait_s` is the wait before the next try, or None if tries are useless."""
 
     def __init__(self, kind: str, wait_s: float | None = 0.0) -> None:
         super().__init__(kind)
@@ -39,7 +39,7 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Reply(Generic[Value]):
-    """What came of a prompt: what each of its answers was, and what was read from the usable one."""
+    """The result of a prompt: a description of each answer, and the value that was read from the usable answer."""
 
     answers: list[str]
     value: Value | None
@@ -48,18 +48,18 @@ class Reply(Generic[Value]):
 
 @dataclass
 class EndpointModel:
-    """A model behind an endpoint; several threads may ask it.
+    """A model behind an endpoint. Several threads may use it.
 
     Args:
         endpoint: Base of the API, such as https://host/v1.
-        model: Name that the endpoint knows it by; empty leaves the choice to the endpoint.
-        key: Key of the endpoint; it is sent, and stands in no file and no message.
+        model: Name of the model at the endpoint. If empty, the endpoint chooses a model.
+        key: Key of the endpoint. It is sent, but never written to a file or a message.
         completions: Whether prompts go to /completions: the model has no chat template.
-        max_tokens: Most tokens of an answer.
-        temperature: Of sampling.
-        tries: Requests for one prompt at most.
-        timeout_s: Time of one request.
-        reason: What the endpoint said to the first request that it refused.
+        max_tokens: Largest number of tokens of an answer.
+        temperature: Temperature of sampling.
+        tries: Largest number of requests for one prompt.
+        timeout_s: Time limit of one request.
+        reason: The endpoint's message for the first request that it refused.
     """
 
     endpoint: str
@@ -87,7 +87,7 @@ class EndpointModel:
         self._http = httpx.Client(verify=client_context(), timeout=self.timeout_s, headers=headers)
 
     def close(self) -> None:
-        """Close all connections and end all waits; requests in work fail."""
+        """Close all connections and end all waits. Requests in progress fail."""
         self._closed.set()
         self._http.close()
 
@@ -96,7 +96,7 @@ class EndpointModel:
 
         Args:
             text: The prompt.
-            read: Returns what an answer says, or raises CorpusError.
+            read: Returns the value of an answer, or raises CorpusError if the answer is not usable.
 
         Raises:
             EndpointError: The endpoint cannot be reached, or refuses the key or the model: no prompt would work.

@@ -13,7 +13,7 @@ _R = TypeVar("_R")
 
 
 def of_plain_values(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function that takes numbers and texts of NumPy, PyTorch and Arrow as those of Python."""
+    """Return a function that also accepts numbers and texts of NumPy, PyTorch and Arrow, converted to Python's."""
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -25,7 +25,7 @@ def of_plain_values(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def plain(value: Any) -> Any:
     """Return a value with Python's own numbers, texts, lists and dictionaries; other objects stay as they are.
 
-    An array stays an array, but within a dictionary it is a list: a request holds it there.
+    An array stays an array. Within a dictionary, it becomes a list, because dictionaries hold requests.
     """
     if isinstance(value, Mapping):
         return {plain(name): _within(entry) for name, entry in value.items()}
@@ -42,9 +42,9 @@ def _within(value: Any) -> Any:
 
 
 def listed(values: Any, name: str) -> list[Any]:
-    """Return the entries of a list, a column or a generator; errors have its name.
+    """Return the entries of a list, a column or a generator. Errors contain `name`.
 
-    Raise InputError for a container that does not say which entries are meant, or in which order.
+    Raise InputError for a container whose entries, or their order, are ambiguous, such as a set or a table.
     """
     is_unclear = isinstance(values, Mapping | set | frozenset | bytes) or hasattr(values, "columns")
     if is_unclear or getattr(values, "ndim", 1) != 1 or not hasattr(values, "__iter__"):

@@ -27,7 +27,7 @@ class Prompt(NamedTuple):
 
 
 class AskedPair(NamedTuple):
-    """What became of a prompt: what each of its answers was, and the pair of stories, if one was usable."""
+    """The result of a prompt: a description of each answer, and the pair of stories if an answer was usable."""
 
     prompt: Prompt
     answers: list[str]
@@ -46,14 +46,14 @@ def ask_for_pair(writer: EndpointModel, prompt: Prompt) -> AskedPair:
 
 @dataclass
 class StoryFile:
-    """The file of a set that is being written, and beside it what became of all answers."""
+    """The file of a set that is being written, with the outcomes of all answers beside the file."""
 
     path: Path
     counts: Counter[str] = field(default_factory=Counter)  # answers by what they were, of all commands
     failed: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # answers to prompts without stories
 
     def __post_init__(self) -> None:
-        """Read what earlier commands wrote. Raise CorpusError for a file that is not a set of stories."""
+        """Read the stories that earlier commands wrote. Raise CorpusError if the file is not a set of stories."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.written: set[tuple[str, str]] = set()
         lines = self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
@@ -89,7 +89,7 @@ class StoryFile:
         return [prompt for prompt in prompts if prompt[:2] not in self.written]
 
     def add(self, outcome: AskedPair) -> None:
-        """Count what became of a prompt, and append its row."""
+        """Count the outcomes of a prompt's answers, and append its row if it has one."""
         at = outcome.prompt[:2]
         self.counts.update(outcome.answers)
         self.failed.pop(at, None)
@@ -113,7 +113,7 @@ class StoryFile:
 def ask_for_stories(
     file: StoryFile, writer: EndpointModel, prompts: Sequence[Prompt], parallel: int, progress: Callable[[], None]
 ) -> None:
-    """Ask for the stories of each prompt, and write each pair when it is there.
+    """Ask for the stories of each prompt, and write each pair when it arrives.
 
     An interruption, or an endpoint that cannot be used, leaves a file that the next command continues.
     """

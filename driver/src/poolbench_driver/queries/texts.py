@@ -19,7 +19,7 @@ class TextLine:
 
     @property
     def invalid(self) -> str | None:
-        """Return why the text is not sent: empty, far longer than any window, or not valid Unicode; None otherwise."""
+        """Return why the text is not sent (empty, far longer than any window, or not valid Unicode), or None."""
         if not self.text.strip():
             return "the text is empty"
         if len(self.text) > MAX_CHARACTERS:
@@ -45,12 +45,12 @@ def read_texts(file: Path) -> list[TextLine]:
 
 
 def read_lines(file: Path, columns: Mapping[str, str] | None = None) -> list[TextLine]:
-    """Return all texts with line numbers and ids; blank lines of plain text too, so that rows match labels.
+    """Return all texts with line numbers and ids. Blank lines of plain text are included, so that rows match labels.
 
-    A text that is missing is empty: it is a row that fails.
+    A missing text is "", and its row fails later.
 
     Args:
-        columns: Names of the columns `text` and `id` in a table; by default their own.
+        columns: Names of the columns for `text` and `id` in a table. By default, `text` and `id`.
 
     Raises:
         InputError: With file and line.

@@ -32,14 +32,14 @@ def features_of(
 
     Args:
         table: The table of a run.
-        autoencoder: Its name; by default all, but for a feature, whose number means something in one alone.
-        feature: Only its rows.
-        subject: Only its rows.
-        limit: Most rows.
+        autoencoder: Return rows of this autoencoder only. Required with `feature` if the table has several of them.
+        feature: Return rows of the feature with this number only.
+        subject: Return rows of this subject only.
+        limit: Largest number of rows.
 
     Raises:
         UnknownNameError: The table has no such autoencoder or subject.
-        InputError: A feature of several autoencoders, or one without a row.
+        InputError: `feature` is ambiguous, because the table has several autoencoders, or the feature has no row.
     """
     names, subjects = (table[column].unique().to_pylist() for column in ("autoencoder", "subject"))
     if autoencoder is not None:
@@ -73,8 +73,8 @@ def weights_of_subject(
     Args:
         output: Folder that runs lie in.
         run: Id of the run; by default the newest that has features of the autoencoder.
-        autoencoder: Its name in the run.
-        identity: Its id: the hash of its weights and configuration.
+        autoencoder: Name of the autoencoder in the run.
+        identity: Id of the autoencoder: the hash of its weights and configuration.
         model: The model that is steered.
         subject: The subject.
 

@@ -39,12 +39,12 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs below a folder, and those in an object store if its records are given.
+    """The runs below a folder and, if the records of an object store are given, the runs of this store.
 
     Attributes:
         output: The folder.
-        records: The records of the object store; None for the folder alone.
-        ids: The runs to show; none for all.
+        records: The records of the object store, or None for the folder alone.
+        ids: Ids of the runs to include. If empty, all runs are included.
     """
 
     output: Path
@@ -52,7 +52,7 @@ class Runs:
     ids: Sequence[str] = ()
 
     def all(self) -> list[Run]:
-        """Return all runs, newest first: those of the store, then those that have a folder only."""
+        """Return all runs, newest first: first the runs of the store, then the runs that have a folder only."""
         here = {run.id: run for run in self._here()}
         recorded = [_with_record(here.pop(name, None), self.output / name, state) for name, state in self._records()]
         return [run for run in (*recorded, *here.values()) if not self.ids or run.id in self.ids]
@@ -79,11 +79,11 @@ class Runs:
         )
 
     def look_again(self, run: Run) -> Run:
-        """Return a run with the state that its record has now."""
+        """Return a run with the current state of its record."""
         return Run(run.path, run.id, self.records.get(run.id) if self.records else None)
 
     def fetch(self, run: Run, *, renew: bool = False) -> Run:
-        """Return a run with its files, which are copied from the object store unless they are here.
+        """Return a run with its files. Copy the files from the object store if they are not on this machine.
 
         Args:
             run: A run of these.
@@ -100,7 +100,7 @@ class Runs:
         return _fetched(self.records.store, run.id, state, self.output)
 
     def finished(self) -> tuple[list[Run], dict[str, str]]:
-        """Return the runs whose results are there, newest first, and by run why others cannot be read."""
+        """Return the runs that have results, newest first, and by run id the errors of runs that cannot be read."""
         runs, unread = [], {}
         for run in self.all():
             try:
@@ -119,7 +119,7 @@ class Runs:
         return without_copies(run_at(run.path) for run in _folders(self.output))
 
     def _find_here(self, name: str) -> Run | None:
-        """Return a run that has a folder; None if there is none. Raise ConfigError if it is of another version."""
+        """Return a run that has a folder, or None. Raise ConfigError if another version of PoolBench wrote the run."""
         path = self.output / name
         if not Run(path).is_here:
             run_name = path.readlink().name if path.is_symlink() else name  # `latest`, where the folder was renamed
@@ -141,8 +141,8 @@ def open_runs(output: Path, settings: ClusterSettings | None = None) -> Runs:
 def find_run(output: Path, name: str) -> Run:
     """Return a run with its files, by its folder, by its id or `latest`, or by `<store>/runs/<id>`.
 
-    A run of another machine is fetched into `output` first. Raise NotFoundError if no run has this name, or if it has
-    not ended.
+    A run of another machine is copied into `output` first. Raise NotFoundError if no run has this name, or if the run
+    has not ended.
     """
     if Run(Path(name)).is_here:
         return _checked(run_at(Path(name).resolve()))
@@ -160,7 +160,7 @@ def find_run(output: Path, name: str) -> Run:
 
 
 def find_runs(output: Path, names: Iterable[str]) -> list[Run]:
-    """Return runs by name as `find_run` does, each once: copies of a run do not count twice on a board."""
+    """Return the runs of these names, as `find_run` does. Copies are left out, so that no run counts twice."""
     return without_copies(find_run(output, name) for name in names)
 
 
@@ -198,7 +198,7 @@ def run_at(path: Path) -> Run:
 
 
 def without_copies(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs without copies. Of equal folders, the one named by its id is kept, or else the first."""
+    """Return the runs without copies. Of equal folders, prefer the folder named by its run id, then the first."""
     runs = list(runs)
     runs_by_settings = dict[bytes, list[Run]]()  # few results are then compared
     for run in sorted(runs, key=lambda one: one.id != one.path.name):
@@ -209,7 +209,7 @@ def without_copies(runs: Iterable[Run]) -> list[Run]:
 
 
 def _with_record(run: Run | None, path: Path, state: dict[str, Any]) -> Run:
-    """Return a run that has a record, and the folder of `run` or else none yet, so that its place is `path`."""
+    """Return a run with a record. If `run` is None, the run has no folder yet, and its folder will be `path`."""
     return Run(path, record=state) if run is None else Run(run.path, run.id, state)
 
 
@@ -247,9 +247,9 @@ def _checked(run: Run) -> Run:
 
 
 def _fetched(store: ObjectStore, name: str, state: dict[str, Any], output: Path) -> Run:
-    """Copy the files of a run, each checked against the manifest. The folder appears whole or not at all.
+    """Copy the files of a run, and check each file against the manifest. The folder appears whole or not at all.
 
-    A folder of that name stays until its files are there.
+    An existing folder of this name stays until all files are copied.
     """
     place, partial, before = (output / folder for folder in (name, f".{name}.partial", f".{name}.before"))
     shutil.rmtree(partial, ignore_errors=True)

@@ -113,7 +113,7 @@ def write_failures(run: Run, failures: Sequence[Failure]) -> None:
 
 
 def write_manifest(run: Run, **facts: Any) -> None:
-    """Write `manifest.json` with facts of a run, and with the size and hash of each file for checks of copies."""
+    """Write `manifest.json` with facts of a run, and the size and hash of each file, so that copies can be checked."""
     files = sorted(file for file in run.path.rglob("*") if file.is_file() and file.name not in _NOT_LISTED)
     content = {
         "run_id": run.id,

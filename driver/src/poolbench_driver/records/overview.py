@@ -15,7 +15,7 @@ from poolbench_driver.records.finding import open_runs
 
 
 def overview(connected: Services, output: Path) -> dict[str, Any]:
-    """Return the state of services, queues and runs, those below `output` too.
+    """Return the state of the services, the queues and the runs. Runs below `output` are included.
 
     Raises:
         PoolbenchError: The store or the broker cannot be read.

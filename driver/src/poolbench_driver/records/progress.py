@@ -122,11 +122,11 @@ class FirstFigures:
         self._values: dict[tuple[str, str, int], list[float]] = {}
 
     def add(self, tables: Iterable[tuple[str, int, str]]) -> None:
-        """Take tables that are committed, each with its entrant and layer."""
+        """Add committed tables to the tables to read, each with its entrant and layer."""
         self._unread.extend(tables)  # another thread reads them
 
     def read(self) -> list[dict[str, Any]]:
-        """Read some of the tables; return the best means of each metric in turn, as `FirstFigure` has them."""
+        """Read some of the tables. Return the best means of each metric in turn, with the fields of `FirstFigure`."""
         batch_size = min(len(self._unread), _READ_AT_ONCE, _MAX_READ - self._num_read)
         self._num_read += batch_size
         for _ in range(batch_size):

@@ -85,7 +85,7 @@ class RunRecords:
         self.store = store
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """Return the states of all runs by id, the one that was written last first."""
+        """Return the states of all runs by id. The run that was written last comes first."""
         by_run: dict[str, dict[str, ObjectInfo]] = {}
         for info in self.store.list(f"{RUNS_FOLDER}/"):
             _, run_id, *rest = info.path.split("/")
@@ -96,7 +96,7 @@ class RunRecords:
         return {run_id: state for run_id, state in states if state is not None}
 
     def get(self, run_id: str) -> dict[str, Any] | None:
-        """Return the state of one run, {} if it has none yet; None if there is no record of the run."""
+        """Return the state of one run: {} if the run has no state yet, or None if there is no record of the run."""
         if not re.fullmatch(KEY_PATTERN, run_id):
             return None
         folder = run_path(run_id)
@@ -117,9 +117,9 @@ class RunRecords:
             return None
 
     def keys(self, run_id: str) -> frozenset[str]:
-        """Return the keys of all artifacts that a run needs, and of what was made for it since.
+        """Return the keys of all artifacts that a run needs, and of artifacts that were made for the run later.
 
-        Raise IntegrityError if they are damaged, or those of the run are not there.
+        Raise IntegrityError if the recorded keys are damaged, or the keys of the run are missing.
         """
         return self._keys(run_id, KEYS) | self._further(run_id)
 
@@ -146,7 +146,7 @@ class RunRecords:
         self.store.put(run_path(run_id, CANCEL), b"{}")
 
     def forget(self, run_id: str) -> None:
-        """Remove the record of a run; the keys go last, so that an interrupted removal keeps the artifacts."""
+        """Remove the record of a run. The keys are removed last, so that an interrupted removal keeps the artifacts."""
         for info in list(self.store.list(run_path(run_id, RUN_FILES))):
             self.store.delete(info.path)
         for name in (STATE, PROGRESS, CONFIG, CANCEL, FURTHER, KEYS):
@@ -170,7 +170,7 @@ class RunRecords:
 
 
 def _written_s(files: dict[str, ObjectInfo]) -> float:
-    """Return when the state of a run was written, or else its keys, by the clock of the store."""
+    """Return the time at which the state of a run, or else its keys, was written, by the clock of the store."""
     written = files.get(STATE) or files.get(KEYS)
     return written.modified_s if written else 0.0
 

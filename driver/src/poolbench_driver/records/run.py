@@ -248,7 +248,7 @@ def manifest_files(manifest: bytes, where: Path | str) -> dict[str, str]:
 
 
 def is_published(name: str) -> bool:
-    """Return whether other machines need a file; they write the report themselves."""
+    """Return whether other machines need a file. They do not need the report, which they write themselves."""
     return "/" not in name and name.endswith((".parquet", ".yaml", ".json"))
 
 
@@ -259,7 +259,7 @@ def require_version(where: Path | str, version: Any) -> None:
 
 
 def run_id(config: RunConfig) -> str:
-    """Return the id of a configuration's run: its budget, its data and its hash.
+    """Return the id of a configuration's run, which contains the budget, the data and the hash of the configuration.
 
     A user may remove a concept and add it again with other passages, so the hash contains the revisions of passages.
     """

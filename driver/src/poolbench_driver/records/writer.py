@@ -46,7 +46,7 @@ class Rhythm:
 
 
 def first_figures_line(figures: Sequence[Mapping[str, Any]]) -> str:
-    """Return the best of some figures of one metric, as `FirstFigures.read` has them, in a line."""
+    """Return one line with the best of some figures of one metric. `figures` comes from `FirstFigures.read`."""
     best = figures[:NUM_NOTED]
     values = (f"{figure['entrant']} {figure['value']:.3f} at layer {figure['layer']}" for figure in best)
     return f"first figures, {figures[0]['metric']}: {', '.join(values)}"
@@ -63,7 +63,7 @@ class RunWriter:
         rhythm: Rhythm | None = None,
         follow_state: Callable[[RunState, Mapping[str, Any]], None] = lambda state, fields: None,
     ) -> None:
-        """Write into `store`; `follow_state` takes the state and its fields at each change."""
+        """Write into `store`. At each change, `follow_state` receives the state and its fields."""
         self._follow_state = follow_state
         self._store, self._run, self._note, self._rhythm = store, run, note, rhythm or Rhythm()
         self._lock = threading.Lock()
@@ -105,11 +105,11 @@ class RunWriter:
             self._changed = True
 
     def follow(self, first_figures: FirstFigures) -> None:
-        """Publish the first figures of a plan with its progress, and note the very first."""
+        """Publish the first figures of a plan with its progress, and write a note about the earliest figures."""
         self._first_figures = first_figures
 
     def write_progress(self, **fields: Any) -> None:
-        """Write how far the run is into the store soon, if it differs by more than the time."""
+        """Pass on the progress of the run, which is soon written into the store unless only the time has changed."""
         with self._lock:
             self._progress = fields
 

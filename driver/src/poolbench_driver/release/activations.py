@@ -86,7 +86,7 @@ def _write_part(
     passages: pa.Table,
     missing: list[dict[str, str]],
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Write both classes of one part; return the entries of its files, and whether position 0 is a special token."""
+    """Write both classes of one part. Return the entries of its files, and whether position 0 is a special token."""
     rows = [row for row in passages.to_pylist() if row["split"] == split]
     lacking = {"concept": concept, "split": split, "layer": str(layer)}
     try:

@@ -78,7 +78,7 @@ def export_directions(export: Export, output: Path) -> dict[str, Any]:
 
 
 def _rows(export: Export, concept: str, layer: int, missing: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
-    """Yield the directions of a concept at a layer; restricted ones, and those that are not there, go to `missing`."""
+    """Yield the directions of a concept at a layer. Restricted and absent directions are added to `missing`."""
     keys = export.plan.probes.concepts[concept].directions
     for spec in export.scope.strategies:
         key = keys[Cell(spec.id, layer)]
@@ -96,7 +96,7 @@ def _rows(export: Export, concept: str, layer: int, missing: list[dict[str, str]
 def _write(
     partial: Path, folder: str, row: dict[str, Any], steering: str, tensors: dict[str, np.ndarray]
 ) -> dict[str, Any]:
-    """Write one direction; return its row of the index."""
+    """Write one direction. Return its row of the index."""
     entry: dict[str, str | None] = {"direction": row["direction_id"], "file": None, "tensors": None}
     entry["status"] = row["status"] or Status.OK
     if row["vector"] is not None:

@@ -37,7 +37,7 @@ from poolbench_driver.records import Run, is_published, manifest_files
 
 
 def release_facts(kind: str, run: Run, model: str, revision: str | None, licence: str, command: str) -> dict[str, Any]:
-    """Return the fields of the manifest that say what a release is and where it comes from."""
+    """Return the fields of the manifest that identify a release and its origin."""
     return {
         "kind": kind,
         "version": 1,
@@ -52,7 +52,7 @@ def release_facts(kind: str, run: Run, model: str, revision: str | None, licence
 
 
 def origin(model: str, config: RunConfig, command: str, licence: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
+    """Return the facts of a card: model, facts of its kind (`own`), passages, configuration, command and licence."""
     return {
         "model": model,
         **own,
@@ -64,7 +64,7 @@ def origin(model: str, config: RunConfig, command: str, licence: str, own: Mappi
 
 
 def passages_source(config: RunConfig) -> str:
-    """Return where passages come from; the setting says it only of concepts that bring none."""
+    """Return the source of passages. The setting applies only to concepts without passages of their own."""
     has_corpus = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
     source = config.corpus.source if isinstance(config, ReadingConfig) else config.data_name
     return OWN if has_corpus and all(has_corpus) else f"{source}+{OWN}" if any(has_corpus) else source
@@ -94,8 +94,8 @@ def export_run(
     """Write a run into `output` and return the manifest.
 
     Args:
-        with_texts: Whether the page goes with it, and tables that show examples of texts.
-        keys: The artifacts that the run needs; who made them enters `environment.json`.
+        with_texts: Whether to include the page, and tables that show examples of texts.
+        keys: Keys of the artifacts that the run needs. `environment.json` names their producers.
         on_part: Called with 1 after each of these keys.
 
     Raises:
@@ -122,7 +122,7 @@ def export_run(
 
 
 def _files(run: Run, with_texts: bool) -> list[str]:
-    """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
+    """Return the files of a run by its manifest, including the manifest. Raise IntegrityError if a file has changed."""
     try:
         listed = manifest_files(run.file(_MANIFEST).read_bytes(), run.file(_MANIFEST))
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int],
 
 
 def _installed() -> dict[str, Any]:
-    """Return Python, platform and packages of this machine; on a local cluster, it is the one that ran the services."""
+    """Return Python, platform and packages of this machine, which ran the services if the cluster is local."""
     packages = {
         distribution.metadata["Name"].lower(): distribution.version
         for distribution in distributions()

@@ -55,8 +55,8 @@ def export_scorers(export: Export, output: Path) -> dict[str, Any]:
 
     Raises:
         InputError: `output` holds something else, or an artifact has another format.
-        ModelError: The base of a scorer is not here, or is another one.
-        NotFoundError: The run is not finished, trained no scorer, or the store has none of them.
+        ModelError: The base of a scorer is not on this machine, or has another revision.
+        NotFoundError: The run is not finished, trained no scorer, or the store has none of its scorers.
     """
     stages = export.plan.steering
     if stages is None:
@@ -80,7 +80,7 @@ def export_scorers(export: Export, output: Path) -> dict[str, Any]:
 
 
 def _write(export: Export, key: str, folder: Path) -> dict[str, Any]:
-    """Write one scorer; return the settings of its artifact."""
+    """Write one scorer. Return the settings of its artifact."""
     artifacts = export.artifacts
     names = artifacts.manifest(key).files
     config: dict[str, Any] = json.loads(artifacts.read(key, CONFIG))

@@ -39,13 +39,13 @@ class Export:
         return self.plan.scope
 
     def facts(self, kind: str) -> dict[str, Any]:
-        """Return the fields of the manifest that say what a release is and where it comes from."""
+        """Return the fields of the manifest that identify a release and its origin."""
         ref = self.scope.model.ref
         return release_facts(kind, self.folder, ref.id, ref.revision, self.licence, self.command)
 
     @contextmanager
     def writing(self, output: Path, kind: str) -> Iterator[Path]:
-        """Yield the folder to write in; it becomes `output` at the end. Raise InputError if that holds other files."""
+        """Yield the folder to write in, which becomes `output` at the end. Raise InputError if `output` is in use."""
         output = output.resolve()
         require_same(output, {"kind": kind, "run_id": self.folder.id})
         with replacing(output) as partial:
@@ -62,11 +62,11 @@ class Export:
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
-    """Return the requested concepts, or all measured ones that are not withheld.
+    """Return the requested concepts, or all measured concepts that are not withheld.
 
     Raises:
-        RestrictedError: A sensitive concept is named, or the run has no others.
-        NotFoundError: The run did not measure one.
+        RestrictedError: A sensitive concept is named, or the run has only sensitive concepts.
+        NotFoundError: The run did not measure a requested concept.
     """
     left_out = withheld(measured)
     concepts = [name for name in measured if name not in left_out] if asked is None else [*asked]
@@ -78,7 +78,7 @@ def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) ->
 
 
 def licence_of(what: str, config: ConceptsConfig) -> str:
-    """Return the licence of a run's model, or of the base under its `scorers`; `unknown` where none is known."""
+    """Return the licence of a run's model, or of the base of its `scorers`, or `unknown`."""
     if what != "scorers":
         return MODEL_LICENCES.get(config.model, "unknown")
     return "unknown" if config.scorer_mode == "import" else BASE_LICENCES.get(config.scorer_base, "unknown")

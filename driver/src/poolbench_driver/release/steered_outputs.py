@@ -27,7 +27,7 @@ TextScores = Mapping[str, Mapping[str, float | None]]
 def release_table(
     scope: Scope, concept: str, strategy: str, texts: pa.Table, fluency: pa.Table, scores: TextScores
 ) -> pa.Table:
-    """Return RELEASE rows of one concept and strategy; raise ReceiptError for a text without a valid receipt."""
+    """Return RELEASE rows of one concept and strategy. Raise ReceiptError if a text has no valid receipt."""
     common = {
         "model": scope.model.ref.id,
         "model_revision": scope.model.ref.revision,
@@ -53,7 +53,7 @@ def release_table(
 
 
 def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the direction of a text; raise ReceiptError if its receipt is missing or wrong."""
+    """Return the direction of a text. Raise ReceiptError if its receipt is missing or wrong."""
     if row["direction_key"] == UNSTEERED:
         return {"direction": None, "vector_hash": None}
     changed, expected = row["positions_changed"], row["positions_expected"]
@@ -114,7 +114,7 @@ def export_steered_outputs(export: Export, output: Path) -> dict[str, Any]:
 def _write_concept(
     file: Path, concept: str, export: Export, stages: SteeringStages, scores: pa.Table
 ) -> list[dict[str, str]]:
-    """Write one concept's file; return the parts that the run does not have."""
+    """Write one concept's file. Return the parts that the run does not have."""
     by_text: dict[str, dict[str, float | None]] = defaultdict(dict)
     if scores.num_rows:
         mask = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
@@ -137,7 +137,7 @@ def _write_concept(
 
 
 def _card(export: Export, files: Mapping[str, Any], gates: Mapping[str, str]) -> str:
-    """Return the card; `files` are the entries of the manifest, and `gates` the verdict on each concept's scorer."""
+    """Return the card. `files` has the entries of the manifest, and `gates` the verdict on each concept's scorer."""
     configs = [(entry["concept"], name) for name, entry in files.items()]
     lead = (
         "Continuations of neutral openings by a language model whose residual stream was steered along the concept "

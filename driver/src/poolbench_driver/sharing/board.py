@@ -22,12 +22,12 @@ _ALL = "99999999"
 
 
 def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, say: Say = lambda line: None) -> Page:
-    """Verify bundles, and write a board of those that hold as `index.html` and `board.json`; return the page.
+    """Verify bundles, and write a board of the valid bundles as `index.html` and `board.json`. Return the page.
 
-    A bundle that does not hold is named with the reason, and has no line. The figures of copies have one line.
+    The page names each invalid bundle with the reason, but the board has no line for it. Copies share one line.
 
     Args:
-        places: Bundles, unpacked ones too, or folders of bundles.
+        places: Bundles, packed or unpacked, or folders of bundles.
 
     Raises:
         NotFoundError: The folders hold no bundle.
@@ -59,7 +59,7 @@ def build(places: Sequence[Path], output: Path, *, signers: Path | None = None, 
 
 
 def _bundles(places: Sequence[Path]) -> dict[str, Path]:
-    """Return bundles by their path below a place, or by their whole path where two places have the same."""
+    """Return bundles by their path below a place, or by their whole path if two places have equal paths."""
     bundles = dict[str, Path]()
     for place in places:
         is_bundle = place.is_file() or (place / CHECKSUMS).is_file()
@@ -71,7 +71,7 @@ def _bundles(places: Sequence[Path]) -> dict[str, Path]:
 
 
 def _page(view: BoardView, verdicts: Mapping[str, Verification], verdicts_of_lines: Mapping[str, Verification]) -> Page:
-    """Return the board of the quantity that most runs measured, those of the others, and what was checked."""
+    """Return the page: the board of the most measured quantity, boards of other quantities, and a table of checks."""
     page, parts = _static(view.page({"lines": _ALL}), verdicts_of_lines), list[Part]()
     quantities = next((field.choices for field in page.form.fields if field.name == "of"), ()) if page.form else ()
     for place, label in quantities[1:]:
@@ -94,7 +94,7 @@ def _page(view: BoardView, verdicts: Mapping[str, Verification], verdicts_of_lin
 
 
 def _static(page: Page, verdicts: Mapping[str, Verification]) -> Page:
-    """Return a page of the console without what needs a server, and with what was checked of each line."""
+    """Return a page of the console without links that need a server, and with the verification state of each line."""
 
     def with_state(line: Line) -> Line:
         run = next(cell.text for cell in line.cells if cell.opens)
@@ -117,7 +117,7 @@ def _is_signed(verdict: Verification) -> bool:
 
 
 def _state(verdict: Verification) -> Cell:
-    """Return in a few words what was checked of a bundle that holds, and in a note what was not."""
+    """Return a cell that summarises the checks of a valid bundle. Its note lists the unchecked stages."""
     signature = next(check for check in verdict.stages if check.stage == "signature")
     by = signature.note.partition(";")[0] if _is_signed(verdict) else "not signed"
     unchecked = [f"{check.stage}: {check.note}" for check in verdict.stages if check.state == State.UNCHECKED]

@@ -67,13 +67,13 @@ def submit(
     """Write the bundle of a run and return its digest.
 
     Args:
-        keys: The artifacts that the run needs; who made them enters the bundle.
-        key: Private key that signs it; None leaves it unsigned.
+        keys: Keys of the artifacts that the run needs. The bundle names their producers.
+        key: Private key that signs the bundle, or None to leave the bundle unsigned.
 
     Raises:
         NotFoundError: The run has not ended.
         RestrictedError: A table holds texts that its suite does not declare.
-        IntegrityError: A file of the run is not as its manifest says.
+        IntegrityError: A file of the run differs from its manifest.
         InputError: The key cannot sign, or `output` is a folder.
     """
     state = folder.read_state().get("state")
@@ -95,7 +95,7 @@ def submit(
 
 
 def pack(root: Path, output: Path) -> None:
-    """Write the files below a folder as a ZIP; equal files give equal bytes."""
+    """Write the files below a folder as a ZIP. Equal files give equal bytes."""
     with zipfile.ZipFile(output, "w") as archive:
         for name in files_below(root):
             archive.writestr(zipfile.ZipInfo(name), (root / name).read_bytes(), zipfile.ZIP_DEFLATED)
@@ -122,7 +122,7 @@ def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
 
     Raises:
         NotFoundError: The file does not exist.
-        InputError: It is not a bundle, or one that must not be unpacked; the message says why.
+        InputError: The file is not a bundle, or must not be unpacked. The message says why.
     """
     if not file.exists():
         raise NotFoundError(f"no bundle {file}; `poolbench-driver submit RUN --output {file}` writes one")
@@ -145,7 +145,7 @@ def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
 
 
 def is_added(name: str) -> bool:
-    """Return whether a file or folder is one that macOS or Windows puts beside those of the user."""
+    """Return whether a file or folder was added by macOS or Windows, not by the user."""
     parts = name.split("/")
     return "__MACOSX" in parts or parts[-1].startswith("._") or parts[-1] in (".DS_Store", "Thumbs.db", "desktop.ini")
 
@@ -175,7 +175,7 @@ def _entries_of_folder(folder: Path) -> list[_Entry]:
 
 
 def _without_folder_around(entries: Iterable[_Entry]) -> list[_Entry]:
-    """Return the files of a bundle without what file managers add: files of their own, and a folder around all."""
+    """Return the files of a bundle without additions of file managers: extra files, and a folder around all files."""
     files = [entry for entry in entries if not is_added(entry.name)]
     folders = [entry.name.removesuffix(CHECKSUMS) for entry in files if PurePosixPath(entry.name).name == CHECKSUMS]
     around = min(folders, key=len, default="")
@@ -185,7 +185,7 @@ def _without_folder_around(entries: Iterable[_Entry]) -> list[_Entry]:
 
 
 def _copy(entries: Sequence[_Entry], root: Path) -> None:
-    """Write the files of a bundle below a folder; raise InputError before, if one of them must not be written."""
+    """Write the files of a bundle below a folder. Write nothing and raise InputError if a file is not safe."""
     _require_harmless(entries)
     for entry in entries:
         target = root / entry.name
@@ -237,7 +237,7 @@ def _has_strings_inside(kind: pa.DataType) -> bool:
 
 
 def checksums(data: bytes) -> dict[str, str]:
-    """Return SHA-256 by path as a file `SHA256SUMS` has it; raise InputError if it is damaged or leads outside."""
+    """Parse a file `SHA256SUMS` into hashes by path. Raise InputError if it is damaged or a path leads outside."""
     lines = data.decode("utf-8", "replace").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     for name, digest in sums.items():

@@ -28,10 +28,10 @@ from poolbench_driver.vectors.exporting import refuse_restricted_vector
 
 
 def write_vector(folder: Path, output: Path, licence: str | None) -> str:
-    """Write a vector as a repository: its files, a card for the hub and checksums; return its name.
+    """Write a vector as a repository with its files, a card for the hub, and checksums. Return the vector's name.
 
     Raises:
-        InputError: It is not the folder of a vector.
+        InputError: `folder` is not the folder of a vector.
         RestrictedError: The concept is sensitive.
     """
     vector = Vector.load(folder)
@@ -50,7 +50,7 @@ def write_vector(folder: Path, output: Path, licence: str | None) -> str:
 
 
 def push(folder: Path, place: str, kind: str) -> str:
-    """Write a folder with checksums to a place and return its address; files of the last push that are gone go.
+    """Write a folder with checksums to a place and return its address. Files that only the last push had are removed.
 
     Args:
         place: A folder, `s3://bucket/prefix`, or `hf:OWNER/NAME`.
@@ -58,7 +58,7 @@ def push(folder: Path, place: str, kind: str) -> str:
 
     Raises:
         InputError: The place holds something else.
-        StoreError: It cannot be written.
+        StoreError: The place cannot be written.
     """
     if place.startswith(PREFIX):
         upload(folder, place, kind)
@@ -77,13 +77,13 @@ def push(folder: Path, place: str, kind: str) -> str:
 
 
 def pull(place: str, output: Path) -> Path:
-    """Fetch a run or a vector that was pushed, check each file, and return its folder, which is one of `output`.
+    """Fetch a run or a vector that was pushed, check each file, and return its folder below `output`.
 
     Raises:
-        ConfigError: The place has not the form of one.
+        ConfigError: The place does not have the form of a place.
         NotFoundError: Nothing was pushed there.
-        IntegrityError: A file is not as the checksums say.
-        InputError: The folder that it belongs into holds something else.
+        IntegrityError: A file differs from the checksums.
+        InputError: The target folder holds something else.
     """
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix=".pull-") as temporary:

@@ -32,7 +32,7 @@ class Rerun:
     """Measures some cells of bundles again on a cluster.
 
     Attributes:
-        draw: Number that draws the cells. Its choice is the verifier's, after the bundle is there.
+        draw: Random seed of the choice of cells. The verifier chooses it after the bundle was submitted.
     """
 
     count: int
@@ -81,14 +81,14 @@ def drawn(rows: Sequence[Row], spec: BoardSpec, draw: int) -> list[tuple[str, st
 
 
 def _behind_cells(rows: Sequence[Row], cells: Collection[tuple[str, str, int]], spec: BoardSpec) -> list[Row]:
-    """Return the rows of cells, and those of the scorers that their texts are scored with."""
+    """Return the rows of cells, and the rows of the scorers that score the cells' texts."""
     of_cells = [row for row in rows if (row[spec.block], row[spec.entrant], row["layer"]) in cells]
     scorers = {row[column] for row in of_cells for column in ("scorer", "neighbour")} - {None}
     return of_cells + [row for row in rows if row["metric"] in _OF_SCORERS and row["scorer"] in scorers]
 
 
 def part_of(plan: Plan, keys: set[str]) -> Plan:
-    """Return the part of a plan that makes some artifacts, with all that they are made from."""
+    """Return the part of a plan that makes some artifacts and all their inputs."""
     left, done, tasks = [*keys], set[str](), set[str]()
     while left:
         key = left.pop()
@@ -104,10 +104,10 @@ def part_of(plan: Plan, keys: set[str]) -> Plan:
 
 
 def _limit(row: Row) -> float | None:
-    """Return how far a figure may lie from that of another machine. None if nothing limits the distance.
+    """Return the allowed difference of a figure from another machine's figure, or None without a limit.
 
-    Probes give the same on all machines but for rounding. Of steered texts some may differ, so their figures must agree
-    within their uncertainty.
+    Probes give equal figures on all machines, except for rounding. Some steered texts may differ, so that their figures
+    only need to agree within their uncertainty.
     """
     is_d1, is_of_scorer = row["metric"].startswith("d1."), row["metric"] in _OF_SCORERS
     if row["metric"] == "rank.mean" or row["status"] == Status.FAILED:
@@ -120,7 +120,7 @@ def _limit(row: Row) -> float | None:
 
 
 def _differences(row: Row, again: Row | None, limit: float) -> Iterator[str]:
-    """Yield how a row differs from the one that was measured again."""
+    """Yield the differences of a row from the row that was measured again."""
     value = None if again is None else again["value"]
     if (value is None) != (row["value"] is None) or (value is not None and abs(value - row["value"]) > limit):
         stored = row["status"] if row["value"] is None else f"{row['value']:.6g}"

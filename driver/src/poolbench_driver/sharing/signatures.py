@@ -16,7 +16,7 @@ def sign(file: Path, key: Path) -> None:
 
     Raises:
         ConfigError: ssh-keygen is not installed.
-        InputError: It refuses the key; the message has its reason.
+        InputError: ssh-keygen refuses the key. The message has the reason.
     """
     _ssh_keygen(f"--key {key} cannot sign", "sign", "-f", key, "-n", NAMESPACE, file)
 
@@ -25,7 +25,7 @@ def check(file: Path, signature: Path, signers: Path | None) -> str:
     """Return the signer of a file, in words.
 
     Args:
-        signers: Keys and their owners, as ALLOWED SIGNERS of ssh-keygen(1); None leaves open whose key it is.
+        signers: File of keys and owners, as in ALLOWED SIGNERS of ssh-keygen(1). If None, any key is accepted.
 
     Raises:
         ConfigError: ssh-keygen is not installed, or `signers` cannot be read.
@@ -50,10 +50,10 @@ def check(file: Path, signature: Path, signers: Path | None) -> str:
 
 
 def _owner(line: bytes, signature: Path, data: bytes) -> tuple[str, str]:
-    """Return whom a line of allowed signers names as owner of the key that has signed, or why it does not permit this.
+    """Return the owner that a line of allowed signers gives the signing key, or the reason why the line refuses it.
 
-    OpenSSH reads the line, so patterns, options and certificates are as it takes them. Of a whole file it looks for
-    owners in the first line with the key alone, which another line may permit for this purpose.
+    OpenSSH reads the line, so that patterns, options and certificates have its meaning. Lines are read one at a time,
+    because OpenSSH takes owners of a whole file from the first line with the key, even if only a later line permits it.
     """
     with tempfile.NamedTemporaryFile() as file:
         file.write(line + b"\n")
@@ -70,7 +70,7 @@ def _owner(line: bytes, signature: Path, data: bytes) -> tuple[str, str]:
 
 
 def _ssh_keygen(wrong: str, *arguments: str | Path, data: bytes | None = None) -> str:
-    """Return what ssh-keygen prints; raise InputError that says what is wrong, with its reason, if it fails."""
+    """Return the output of ssh-keygen. If it fails, raise InputError with the text `wrong` and the reason."""
     done = _run(*arguments, data=data)
     if done.returncode:
         reason = (done.stderr or done.stdout).decode("utf-8", "replace").strip().rpartition("\n")[2]

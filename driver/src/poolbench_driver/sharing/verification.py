@@ -66,12 +66,12 @@ def verify(
     """Verify a bundle stage by stage and return the verdict.
 
     Args:
-        file: The bundle. It is not trusted: what cannot be read is a stage that failed.
-        signers: Keys and their owners; with it, an unsigned bundle fails.
+        file: The bundle, which is not trusted. Unreadable content is a failed stage.
+        signers: File of keys and their owners. If given, an unsigned bundle fails.
         rerun: Measures some cells again.
-        say: Takes lines on progress.
-        on_check: Takes each stage as soon as it is checked.
-        place: Folder that the bundle is unpacked into and stays in.
+        say: Receives lines on progress.
+        on_check: Receives each stage as soon as it is checked.
+        place: Folder that the bundle is unpacked into. The files stay there.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -156,7 +156,7 @@ def _digests(bundle: Bundle) -> Check:
 
 
 def _configuration(run: Run, rows: Sequence[Row]) -> Check:
-    """Compare what all rows say with the settings, and each row's id with the row."""
+    """Compare the columns that all rows share with the settings, and each row's id with the row."""
     config = run.config
     problems = [] if run.id == run_id(config) else [f"the run is {run.id}, and its settings are of {run_id(config)}"]
     expected = {"suite": config.suite, "budget": config.budget.name, "model": config.model}
@@ -205,7 +205,7 @@ def _ranks(rows: Sequence[Row], run: Run) -> Check:
 
 
 def _alike(first: Sequence[Row], second: Sequence[Row]) -> bool:
-    """Return whether rows are the same but for rounding; a column that is lacking is null."""
+    """Return whether rows are equal except for rounding. A missing column counts as null."""
     if len(first) != len(second):
         return False
     return all(is_close(a.get(name), b.get(name)) for a, b in zip(first, second, strict=True) for name in {*a, *b})

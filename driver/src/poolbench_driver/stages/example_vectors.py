@@ -69,7 +69,7 @@ def _plan_vectors(
     """Plan the vectors of a set's examples, each of which is a passage of its own.
 
     Args:
-        content: Hash of what the vectors depend on.
+        content: Hash of everything that the vectors depend on.
         matrix: Makes the vectors [n, D], in the order of the examples.
     """
     examples = data.instances["instance_id"].to_pylist()

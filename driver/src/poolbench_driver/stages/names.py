@@ -7,9 +7,9 @@ from poolbench_driver.config import ConceptsConfig
 
 
 def check_names(config: ConceptsConfig) -> None:
-    """Raise UnknownNameError for a strategy, or for a concept that neither this installation nor the cluster has.
+    """Raise UnknownNameError for an unknown strategy, or a concept that neither this installation nor the cluster has.
 
-    Where no cluster is known, the concepts are those of the installation.
+    If no cluster is configured, only the concepts of this installation are valid.
     """
     if config.strategies:
         select_strategies(config.strategies)

@@ -25,7 +25,10 @@ class Components(Stage):
 
 @dataclass(frozen=True)
 class ConceptProbes:
-    """Keys of one concept's D1; `published` and `nested` (layer chosen inside the folds) are empty unless requested."""
+    """Keys of the D1 of one concept.
+
+    `published` and `nested` (layer chosen inside the folds) are empty unless requested.
+    """
 
     concept: Concept
     measures: Mapping[Cell, str]
@@ -66,7 +69,7 @@ def plan_components(scope: Scope, vectors: PooledVectors) -> Components:
 
 
 def plan_probes(scope: Scope, vectors: PooledVectors, components: Components) -> Probes:
-    """Plan D1 of every concept, strategy and layer, with what the configuration adds to it."""
+    """Plan D1 of every concept, strategy and layer, and the further kinds of D1 that the configuration requests."""
     draft = Draft()
     concepts = {
         name: _Planner(scope, draft, concept_vectors, components).plan()
@@ -99,8 +102,8 @@ class _Planner:
     def plan(self) -> ConceptProbes:
         """Plan all of the concept's D1: measures, directions and scores of every strategy at every layer.
 
-        If requested, D1 by the reference's own definition, which fixes folds and seeds itself, and D1 at the layer that
-        each training fold chooses.
+        If requested, also plan D1 by the reference's own definition, which fixes folds and seeds, and D1 at the layer
+        that each training fold chooses.
         """
         scope, concept, config = self.scope, self.vectors.concept, self.scope.config
         parts: dict[str, dict[Cell, str]] = {part: {} for part in steps.PARTS}
@@ -161,7 +164,7 @@ class _Planner:
 
 
 def probe_params(scope: Scope, concept: str, layer: int | None = None) -> steps.ProbeParams:
-    """Return the parameters of D1; settings at their default stay unset, so that they do not enter the keys."""
+    """Return the parameters of D1. Settings at their default stay unset, so that they do not enter the keys."""
     config, sae = scope.config, None if layer is None else scope.saes.get(layer)
     extra = {"fold_seeds": config.fold_seeds, **config.sink_settings} if config.fold_seeds else config.sink_settings
     if sae is not None:

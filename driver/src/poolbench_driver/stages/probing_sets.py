@@ -39,7 +39,7 @@ class SetVectors:
         return {steps.INSTANCES(): self.instances, **vectors}
 
     def identity(self, cells: Iterable[Cell]) -> dict[str, str]:
-        """Return the inputs that keys are made of: shards depend on the other sets of the run, and keys do not."""
+        """Return the inputs that keys are computed from. Unlike shards, they do not depend on the run's other sets."""
         return {steps.INSTANCES(): self.instances} | {
             steps.TASK_VECTORS(*cell, "0"): self.alone[cell] for cell in cells
         }
@@ -77,13 +77,14 @@ def reading_params(
 def plan_set_vectors(
     draft: Draft, data: Mapping[str, ProbingData], params: ExtractParams, annotator: str | None
 ) -> dict[str, SetVectors]:
-    """Plan the reading of all passages of some sets; return the keys by set.
+    """Plan the reading of all passages of some sets. Return the keys by set.
 
-    Document frequencies come from all texts, without their labels: a text serves several sets and, under other seeds,
-    other splits, so there are no train texts alone. A shard would be another reference for each set of sets.
+    Document frequencies are counted in all texts, without their labels. Train texts alone cannot be used, because a
+    text can be in several sets and, under other seeds, in other splits. A shard cannot be used, because its content
+    depends on which sets are read together.
 
     Args:
-        annotator: spaCy pipeline that annotates passages; None where no strategy reads annotations.
+        annotator: spaCy pipeline that annotates passages, or None if no strategy reads annotations.
     """
     shared = shared_passages(data.values())
     annotate, reference = None, ""
@@ -118,7 +119,7 @@ def plan_set_vectors(
 
 
 def _shards(passages: pa.Table) -> Iterator[pa.Table]:
-    """Yield portions of passages; the spans of one text stay together, so that it is read once."""
+    """Yield portions of passages. All spans of a text are in one portion, so that the text is read once."""
     portion: list[dict[str, object]] = []
     for _, spans in groupby(passages.to_pylist(), key=lambda row: row["text"]):
         portion += spans

@@ -15,7 +15,7 @@ def resolve(given: ConceptsConfig, session: Session, model: ModelInfo | None = N
     """Return the scope of a run. Raise UnknownNameError or LayerError with the nearest valid names.
 
     Args:
-        model: The model's properties; None asks for them.
+        model: The model's properties. If None, they are looked up.
     """
     if is_imported(given.model) and "metrics" not in given.model_fields_set:
         d1_alone = given.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model

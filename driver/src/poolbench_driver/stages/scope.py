@@ -75,7 +75,7 @@ class Scope:
 
     @cached_property
     def pooled(self) -> list[StrategySpec]:
-        """Return the strategies that vectors are made of: the ranked ones, and the base of the null directions."""
+        """Return the strategies that pool vectors: the ranked strategies, and the base of the null directions."""
         base = [STRATEGIES.get(NULL_BASE)] if self.steers else []
         ranked = [spec for spec in self.strategies if not spec.reads_states]
         return [*ranked, *(spec for spec in base if spec not in ranked)]
@@ -87,29 +87,29 @@ class Scope:
 
     @cached_property
     def keeps_states(self) -> bool:
-        """Return whether states are kept: on request, or because a strategy reads them."""
+        """Return whether hidden states are stored: on request, or because a strategy reads hidden states."""
         return self.config.keep_activations or bool(self.state_readers)
 
     @cached_property
     def strategy_groups(self) -> list[list[StrategySpec]]:
-        """Return strategies whose probes need one concept alone, and those that need the vectors of all concepts.
+        """Return the strategies in groups. One task probes one group.
 
-        They are probed in separate tasks, so that a concept that fails stops no probe of another; and each kind in
-        portions.
+        Strategies whose probes need the vectors of all concepts are in other groups than strategies that need one
+        concept alone, so that a concept that fails does not stop the probes of other concepts.
         """
         groups = [[spec for spec in self.strategies if spec.common_component is shared] for shared in (False, True)]
         return [portion for specs in groups for portion in self._portions(specs)]
 
     @cached_property
     def strategy_batches(self) -> list[list[str]]:
-        """Return the strategies' ids in the portions that one task of steering or scoring takes."""
+        """Return the ids of the strategies in batches. One task steers or scores one batch."""
         return self._portions([spec.id for spec in self.strategies])
 
     def _portions(self, items: Sequence[_Item]) -> list[list[_Item]]:
         """Return items in portions of as many strategies as one task takes.
 
-        Tasks are short, so that the last ones of a run keep no GPU waiting, and that the texts of a strategy do not
-        wait for the probes of all others. How many there are depends on the budget alone, never on the cluster.
+        Tasks are short for two reasons: the last tasks of a run should leave no GPU idle, and the texts of a strategy
+        should not wait for the probes of all other strategies. The size depends on the budget, never on the cluster.
         """
         texts = len(self.config.budget.strengths) * self.config.budget.num_openings * self.config.steering.num_samples
         size = min(MOST_STRATEGIES, max(1, TEXTS_PER_TASK // texts))
@@ -128,12 +128,12 @@ class Scope:
 
     @property
     def model_params(self) -> dict[str, Any]:
-        """Return the task parameters that name the model, and how it reads text."""
+        """Return the task parameters that name the model and say whether a BOS token is added to texts."""
         return self.model.params | ({"add_bos": True} if self.config.add_bos else {})
 
     @property
     def reading_params(self) -> dict[str, Any]:
-        """Return the model and how it reads its input, which every key of vectors and states depends on."""
+        """Return the parameters of the model and its input, which every key of vectors and states depends on."""
         return {**self.model_params, "include_bos": self.config.include_bos, **self.config.sink_settings}
 
     @cached_property
@@ -152,7 +152,7 @@ class Scope:
 
     @cached_property
     def imported(self) -> dict[str, str]:
-        """Return how to import each artifact again that is not made by a task, by key."""
+        """Return, by key, how to import again each artifact that no task makes."""
         config, layers = self.config, sorted({layer for _, _, layer in self.model.imported})
         command = (
             f"poolbench-driver import activations FOLDER --name {config.model.partition(':')[2]} "
@@ -180,7 +180,7 @@ class Scope:
         )
 
     def scorers_of(self, concept: Concept) -> list[str]:
-        """Return the concepts whose scorers score a concept's texts: its own, and for D3 its neighbours'."""
+        """Return the concepts whose scorers score a concept's texts: itself and, for D3, its neighbours if present."""
         names = wanted_scorers(self.config, concept)
         return [name for name in names if name == concept.id or name not in self.absent]
 
@@ -192,7 +192,7 @@ def wanted_scorers(config: ConceptsConfig, concept: Concept) -> list[str]:
 
 
 def resolve_names(config: ConceptsConfig) -> tuple[ConceptsConfig, list[StrategySpec]]:
-    """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
+    """Return the configuration with every name resolved, and its strategies. Raise UnknownNameError or ConfigError."""
     if config.steering.further and config.steered_texts is not None:
         raise ConfigError("steering.further: texts of others have one direction; leave out steered_texts, or further")
     for name in config.steering.directions:
@@ -221,14 +221,14 @@ def neighbours_of(config: ConceptsConfig) -> list[str]:
 
 
 def concepts_of(config: ConceptsConfig) -> list[str]:
-    """Return the ids of the concepts of a run, each once; raise UnknownConceptError with the nearest ones."""
+    """Return the ids of a run's concepts without duplicates. Raise UnknownConceptError with the nearest valid names."""
     if config.concepts in ((), ("all",)):
         return all_concepts(config.corpus.source)
     return list(dict.fromkeys(CONCEPTS.get(name).id for name in config.concepts))
 
 
 def left_out(strategies: Sequence[StrategySpec]) -> str:
-    """Return one line on the card's on-request strategies that are not among these; empty if there is none."""
+    """Return a line that names the card's on-request strategies not in `strategies`, or "" if there are none."""
     strategy_ids = {spec.id for spec in strategies}
     names = [spec.id for spec in strategies_of("card") if spec.on_request and spec.id not in strategy_ids]
     return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""

@@ -23,7 +23,7 @@ Params = TypeVar("Params", bound=StrictModel)
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """Tasks by id, each after those that make its inputs, and local steps by key."""
+    """Tasks by id, each after the tasks that make its inputs, and local steps by key."""
 
     tasks: Mapping[str, Task] = field(default_factory=dict)
     local: Mapping[str, LocalStep] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class PlannedWork:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a plan. Subclasses add the keys of what it makes."""
+    """A stage of a plan. Subclasses add the keys of the artifacts that the stage makes."""
 
     work: PlannedWork
 
 
 class Draft:
-    """Collects the work of one stage while it is planned, in `work`."""
+    """Collects the tasks and local steps of one stage in `work` while the stage is planned."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
@@ -45,7 +45,7 @@ class Draft:
         self.work = PlannedWork(self._tasks, self._local)
 
     def add(self, step: Step[Params], params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> dict[str, str]:
-        """Add a task and return the keys of its outputs by role; `outputs` are roles, or keys by role."""
+        """Add a task and return the keys of its outputs by role. `outputs` holds roles, or keys by role."""
         task = step.task(params, inputs, outputs)
         self._tasks[task.task_id] = task
         return task.outputs
@@ -66,7 +66,7 @@ _SHOWN_NOTES = 5
 
 
 def first_notes(notes: Sequence[str]) -> tuple[str, ...]:
-    """Return the first notes, and the number of the others."""
+    """Return the first notes and, if there are more, a note with the number of the remaining notes."""
     first, more = tuple(notes[:_SHOWN_NOTES]), len(notes) - _SHOWN_NOTES
     return (*first, f"{more} more notes") if more > 0 else first
 
@@ -87,7 +87,7 @@ class PlanFacts:
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of a run: local steps first, then tasks, each after those that make its inputs."""
+    """The work of a run: first the local steps, then the tasks, each after the tasks that make its inputs."""
 
     config: RunConfig  # the settings, with every name spelled out
     work: PlannedWork
@@ -115,12 +115,12 @@ class Plan:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Return the keys of everything that it makes or imports."""
+        """Return the keys of all artifacts that the plan makes or imports."""
         return frozenset([*self.producers, *self.local, *self.facts.imported])
 
 
 def joined(stages: Iterable[Stage]) -> PlannedWork:
-    """Return the work of stages as one. Work that two stages share is done once, at its first place."""
+    """Combine the work of several stages. Work that two stages share is planned once, at its first position."""
     tasks: dict[str, Task] = {}
     local: dict[str, LocalStep] = {}
     for stage in stages:

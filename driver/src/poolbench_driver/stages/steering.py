@@ -75,8 +75,8 @@ class Scores(Stage):
 def plan_scorers(scope: Scope) -> Scorers:
     """Plan training and gate of every scorer.
 
-    Part (b) of the gate reads the model's own continuations of passage halves. The rule that labelled the corpus, if
-    one did, labels them.
+    Part (b) of the gate reads the model's own continuations of passage halves. If a word rule labelled the corpus, this
+    rule also labels the continuations.
     """
     draft, config, budget = Draft(), scope.config, scope.config.budget
     concepts: dict[str, ScorerKeys] = {}
@@ -104,7 +104,7 @@ def plan_scorers(scope: Scope) -> Scorers:
 
 
 def _rule_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
-    """Return the version of a concept's word rule where the manifest of its corpus says that this rule labelled it."""
+    """Return the version of a concept's word rule, or {} unless the manifest says that it labelled the corpus."""
     rule = word_rules().get(concept.id)
     if rule is None or concept.corpus or config.corpus.source == "planted":
         return {}
@@ -115,7 +115,7 @@ def _rule_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
 
 
 def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:
-    """Plan the scores of all steered texts by each concept's scorers, and of the unsteered ones by all."""
+    """Plan the scores of steered texts by the scorers of their concept, and of unsteered texts by all scorers."""
     draft = Draft()
     base = plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
     concepts: dict[str, dict[str, str]] = {}
@@ -132,9 +132,9 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
 
 
 def _base_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
-    """Return what identifies the base of a scorer: its name, layers, revision, and a published classifier's place.
+    """Return the parameters that identify a scorer's base: name, layers, revision, and place of a published classifier.
 
-    A folder is named by its absolute path, because the service runs elsewhere, and its revision is a hash.
+    A folder is named by its absolute path, because the service runs elsewhere. The revision of a folder is a hash.
     """
     imports, folder = config.scorer_mode == "import", Path(config.scorer_base).expanduser()
     params: dict[str, Any] = {"base": str(folder.resolve()) if folder.is_dir() else config.scorer_base}
@@ -155,7 +155,7 @@ def plan_scores_of(
     texts: Mapping[str, str],
     scored: Mapping[str, str | None] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Plan one task that scores texts; return the keys by name. `scored` names scores that are there already."""
+    """Plan one task that scores texts. Return the keys of the scores by name. `scored` names scores that exist."""
     inputs = {steps.SCORERS(name): scorers.concepts[name].scorer for name in names}
     inputs |= {TEXTS(name): key for name, key in texts.items()}
     inputs |= {steps.SCORED(name): key for name, key in scored.items() if key is not None}
@@ -208,7 +208,7 @@ def plan_unsteered(scope: Scope) -> Unsteered:
 
 
 class PromptedConcept(NamedTuple):
-    """Keys of the texts of a concept's instruction and of the neutral one, and of their scores by its scorer."""
+    """Keys of the replies to a concept's instruction and to the neutral instruction, and of their scores."""
 
     texts: Mapping[str, Texts]  # by `NEUTRAL` and `PROMPTED`
     scores: Mapping[str, str]
@@ -216,7 +216,7 @@ class PromptedConcept(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompted(Stage):
-    """The baseline of prompting, by concept id; empty where it is not asked for."""
+    """The prompting baseline by concept id. Empty unless the configuration requests this baseline."""
 
     concepts: Mapping[str, PromptedConcept]
 
@@ -226,7 +226,7 @@ NEUTRAL, PROMPTED = "neutral", "prompted"
 
 
 def plan_prompted(scope: Scope, scorers: Scorers) -> Prompted:
-    """Plan unsteered replies of a chat model that is asked for each concept, and their scores."""
+    """Plan the replies of an unsteered chat model that is instructed to express each concept, and their scores."""
     draft, budget, concepts = Draft(), scope.config.budget, dict[str, PromptedConcept]()
     for concept in scope.concepts if scope.config.prompted else ():
         texts: dict[str, Texts] = {}
@@ -248,7 +248,7 @@ def plan_steering(
 ) -> SteeredTexts:
     """Plan the texts of every strategy and of each concept's null directions, at the steering layer.
 
-    Null directions are those of permuted labels, from the vectors of one strategy.
+    The null directions are fitted to permuted labels, on the vectors of one strategy.
     """
     draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs
     base = SplitCell("train", NULL_BASE, scope.steering_layer)
@@ -281,12 +281,12 @@ def plan_along(
     direction_ids: tuple[str, ...],
     concept: Concept,
 ) -> tuple[dict[str, Texts], dict[str, str]]:
-    """Plan the texts along some directions of each of the tables, at the budget's strengths.
+    """Plan the texts that are steered along some directions of each table, at the budget's strengths.
 
-    Where reading is lazy, the first half of the openings is steered and scored before the second.
+    If `scope.is_lazy`, the first half of the openings is steered and scored before the second half.
 
     Returns:
-        The keys of the texts by name, and those of the scores that are planned with them.
+        The keys of the texts by name, and the keys of the scores that are planned with these texts.
     """
     budget, seed, names = scope.config.budget, scope.config.seed, list(directions)
     if not scope.is_lazy:
@@ -312,7 +312,7 @@ def plan_along(
 
 
 def _entrant_batches(scope: Scope) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield what one task steers or scores: a direction, and the entrants by strategy id. Roles name strategies."""
+    """Yield, for each task of steering or scoring, a direction and the entrants by strategy id, which names roles."""
     steering = scope.config.steering
     for direction, batch in product(steering.directions, scope.strategy_batches):
         yield direction, {strategy: steering.entrant(strategy, direction) for strategy in batch}
@@ -321,7 +321,7 @@ def _entrant_batches(scope: Scope) -> Iterator[tuple[str, dict[str, str]]]:
 def _read_texts(
     scope: Scope, draft: Draft, imported: ImportedTexts, concept: Concept, strategies: Sequence[str]
 ) -> dict[str, Texts]:
-    """Plan one task that reads imported texts of some strategies; return the keys by strategy."""
+    """Plan one task that reads imported texts of some strategies. Return the keys by strategy."""
     budget = scope.config.budget
     openings = (budget.opening_set, budget.num_openings)
     inputs = {
@@ -344,10 +344,10 @@ def generate(
     direction_ids: tuple[str, ...] | Literal["all"] = "all",
     **changes: Any,
 ) -> dict[str, Texts]:
-    """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name.
+    """Plan one task that steers along each named direction (None: unsteered). Return the keys by name.
 
-    Strengths are in the budget's unit. Options at their default stay unset, so that they move no key; `changes` are
-    parameters that differ from those of the run.
+    Strengths are in the budget's unit. Options at their default stay unset, so that they do not change keys. `changes`
+    holds the parameters that differ from the parameters of the run.
     """
     params = GenerateParams(**_generation(scope, strengths, direction_ids) | changes)
     inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}

@@ -31,12 +31,12 @@ def read_states(
     changes: Mapping[ModelState, ChangeParams | None],
     strategy: str = "A1_mean",
 ) -> dict[ModelState, dict[int, str]]:
-    """Plan vectors of texts by every state of a model; return their keys by state and layer.
+    """Plan the vectors of texts for every state of a model. Return the keys of the vectors by state and layer.
 
     Args:
-        texts: Key of a table of passages; its column `span`, if there is one, says which characters are pooled.
-        reading: Parameters that name the model and how it reads.
-        changes: What the weights are changed by in each state; None for nothing.
+        texts: Key of a table of passages. A column `span`, if present, says which characters are pooled.
+        reading: Parameters that name the model and say how texts are read.
+        changes: Change of the weights for each state, or None for unchanged weights.
     """
     keys_by_state: dict[ModelState, dict[int, str]] = {}
     for state, change in changes.items():
@@ -61,7 +61,7 @@ class ConceptVectors:
 
 @dataclass(frozen=True)
 class PooledVectors(Stage):
-    """Vectors of some concepts, by concept id; `frequencies` is empty where no strategy reads token counts."""
+    """Vectors of some concepts, by concept id. `frequencies` is empty if no strategy reads token counts."""
 
     concepts: Mapping[str, ConceptVectors]
     frequencies: str = ""
@@ -70,7 +70,7 @@ class PooledVectors(Stage):
 def plan_vectors(scope: Scope) -> PooledVectors:
     """Plan vectors of the measured concepts: both splits, every strategy, all layers.
 
-    Tokens are counted in the train passages of all concepts, if a strategy needs it.
+    If a strategy reads token counts, tokens are counted in the train passages of all concepts.
     """
     draft, frequencies = Draft(), ""
     for sae in scope.saes.values():
@@ -111,7 +111,7 @@ class _Planner:
     def plan(self, concept: Concept, splits: Sequence[Split], layers: Sequence[int]) -> ConceptVectors:
         """Plan one concept. Document frequencies come from the train passages alone.
 
-        Each split is read by the extractor in one pass over the model, but for the layers whose kept states suffice.
+        The extractor reads each split in one pass over the model. Layers whose stored states suffice are not read.
         """
         scope, draft = self.scope, self.draft
         passages: dict[str, str] = {}
@@ -152,7 +152,7 @@ class _Planner:
     def _keys(
         self, concept: Concept, layer: int, states: str, params: steps.ExtractParams | None, inputs: Keys
     ) -> dict[StrategySpec, str]:
-        """Return the keys of the vectors of one layer; `params` is None where states are imported."""
+        """Return the keys of the vectors of one layer. `params` is None if the states are imported."""
         roles = {spec: steps.VECTORS(spec.id, layer) for spec in self.scope.pooled}
         if params is not None:
             return {spec: steps.EXTRACT.key(role, params, inputs) for spec, role in roles.items()}
@@ -164,9 +164,9 @@ class _Planner:
     def _pool(
         self, concept: Concept, layer: int, states: str, keys: Mapping[StrategySpec, str], inputs: Keys
     ) -> Mapping[StrategySpec, str]:
-        """Plan the vectors that come from the kept states of one layer, without the model; return their keys.
+        """Plan the vectors that are pooled from the stored states of one layer, without the model. Return their keys.
 
-        These are all, if there is no model, or those that are missing beside states that are present.
+        If states are imported, all vectors are planned. Otherwise, only missing vectors of stored states are planned.
         """
         present, served = self.scope.present, dict(keys)
         if not self.scope.model.imported:
@@ -186,7 +186,7 @@ class _Planner:
 
 
 def extract_params(scope: Scope, triggers: Sequence[str], layers: Sequence[int]) -> steps.ExtractParams:
-    """Return how passages are read: by all strategies of a run; `triggers` are the words of their concept."""
+    """Return the parameters for reading passages by all strategies of a run. `triggers` are words of the concept."""
     return steps.ExtractParams(
         **scope.reading_params,
         strategies=_strategies(triggers, scope.pooled),

@@ -24,12 +24,12 @@ def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _constant(values: np.ndarray) -> np.ndarray:
-    """Return whether all values along the last axis are equal; their distances from a rounded mean need not be 0."""
+    """Return whether all values along the last axis are equal. Distances from a rounded mean may differ from 0."""
     return np.asarray((values == values[..., :1]).all(axis=-1))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Spearman correlation along the last axis, average ranks for ties; NaN as for `pearson`."""
+    """Return the Spearman correlation along the last axis, with average ranks for ties, and NaN as in `pearson`."""
     from scipy import stats
 
     return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))

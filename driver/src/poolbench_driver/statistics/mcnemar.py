@@ -28,8 +28,8 @@ def mcnemar_test(only_first: np.ndarray | int, only_second: np.ndarray | int) ->
     """Return the two-sided p-values of McNemar's exact test; 1 without a discordant pair.
 
     Args:
-        only_first: Numbers of passages that only the first classifier has right.
-        only_second: Numbers of passages that only the second has right, of the same shape.
+        only_first: Numbers of passages that only the first classifier labels correctly.
+        only_second: Numbers of passages that only the second classifier labels correctly, of the same shape.
 
     Raises:
         ValueError: A number is negative.
@@ -125,8 +125,8 @@ def mcnemar_size(
     also falls at each step of the exact test's critical value, so the numbers just below are tried one by one.
 
     Args:
-        shares: p01 and p10 of each pilot, as `mcnemar_power`. One whose difference is 0, or has another sign than that
-            of all together, has no power at any size.
+        shares: p01 and p10 of each pilot, as in `mcnemar_power`. A pilot whose difference is 0, or has the opposite
+            sign of the overall difference, has no power at any size.
         most: Largest number to try.
 
     Returns:
@@ -154,12 +154,12 @@ def mcnemar_size(
 
 
 def mean_power(shares: Sequence[tuple[float, float]], n: int, alpha: float = 0.05) -> float:
-    """Return the mean power over several pilots at `n` passages; arguments as those of `mcnemar_size`."""
+    """Return the mean power over several pilots at `n` passages. For the arguments, see `mcnemar_size`."""
     pairs = zip(shares, of_one_sign(shares), strict=True)
     return sum(mcnemar_power(*pair, n, alpha).power for pair, is_right in pairs if is_right) / len(shares)
 
 
 def of_one_sign(shares: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return which pilots have a difference of the sign of all together; the others have no power."""
+    """Return whether each pilot's difference has the sign of the overall difference. Other pilots have no power."""
     sign = np.sign(sum(p01 - p10 for p01, p10 in shares))
     return [(p01 - p10) * sign > 0 for p01, p10 in shares]

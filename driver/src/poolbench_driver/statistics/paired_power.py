@@ -43,7 +43,7 @@ def paired_power(effect: float, n: int, alpha: float = 0.05) -> float:
 
 
 def paired_size(effect: float, power: float = 0.8, alpha: float = 0.05, most: int = 10_000) -> int | None:
-    """Return the smallest number of pairs at which `paired_power` is at least `power`; None above `most`."""
+    """Return the smallest number of pairs at which `paired_power` is at least `power`, or None above `most`."""
     if not 0 < power < 1:
         raise ValueError(f"a power lies between 0 and 1, got {power}")
     size = bisect_left(range(most + 1), True, lo=2, key=lambda n: paired_power(effect, n, alpha) >= power)

@@ -48,8 +48,8 @@ def recommended_size(
 ) -> int | None:
     """Return the smallest number of examples, of all splits, from which on the power is at least `power`.
 
-    Where the largest size is not enough, its shares are taken for every larger one, seed by seed. Where it is, the size
-    lies below it, by `size_power`.
+    If the largest size is not enough, its shares are used for every larger size, seed by seed. If the largest size is
+    enough, the answer is at most this size, by `size_power`.
 
     Args:
         pilots: The sizes that were tried, the smallest first, with the same seeds.
@@ -70,12 +70,12 @@ def recommended_size(
 
 
 def size_power(pilots: Sequence[SizePilot], size: int, alpha: float = 0.05) -> float:
-    """Return the power at a number of examples up to the largest that was tried.
+    """Return the power at a number of examples up to the largest pilot.
 
-    The shares p01 and p10 depend on the training size. Between two sizes they are interpolated over the logarithm of
-    the size; below the smallest they are those of the smallest. They are means over seeds: small samples of several
-    seeds have different examples, and a mean of powers would be too low by the noise of their shares. Arguments are
-    those of `recommended_size`.
+    The shares p01 and p10 depend on the training size. Between two sizes, they are interpolated over the logarithm of
+    the size. Below the smallest size, the shares of the smallest size are used. Shares are means over seeds: small
+    samples of several seeds have different examples, and the noise of their shares would make a mean of powers too low.
+    For the arguments, see `recommended_size`.
     """
     num_test = max(1, round(size * pilots[-1].num_test / pilots[-1].size))
     sizes = np.log([pilot.size for pilot in pilots])

@@ -13,9 +13,9 @@ from poolbench.statuses import Status
 
 
 def block_ranks(scores_NK: np.ndarray, *, higher_is_better: bool = True) -> np.ndarray:
-    """Return the ranks of K treatments in each of N blocks, 1 is best, ties share their mean rank; NaN stays NaN.
+    """Return the ranks of K treatments in each of N blocks. Rank 1 is best, ties share their mean rank, NaN stays NaN.
 
-    A value of -inf (+inf if lower is better) takes the worst rank, shared by all that have it.
+    A value of -inf (+inf if lower is better) takes the worst rank, which all such values share.
     """
     from scipy import stats
 
@@ -35,11 +35,11 @@ def mean_ranks(ranks_NK: np.ndarray, weights_RN: np.ndarray | None = None) -> np
 def best_first(means_K: np.ndarray, counts_K: np.ndarray) -> list[int]:
     """Return the places of K treatments, the lowest mean first.
 
-    A mean over fewer blocks than others have is no better or worse than theirs. So treatments of fewer blocks stand
-    below the others and never lead; those without a mean (NaN) stand last.
+    Means over different numbers of blocks are not comparable. Therefore, treatments with fewer blocks come after
+    treatments with more blocks. Treatments without a mean (NaN) come last.
 
     Args:
-        means_K: What is ordered.
+        means_K: Mean of each treatment.
         counts_K: Number of blocks of each mean.
     """
     return [int(place) for place in np.lexsort((means_K, -np.asarray(counts_K), np.isnan(means_K)))]
@@ -116,7 +116,7 @@ def nemenyi_test(scores_NK: np.ndarray) -> np.ndarray:
 def tie_groups(mean_ranks: Sequence[float] | np.ndarray, critical_difference: float) -> list[tuple[int, ...]]:
     """Return the largest sets of treatments in which no two differ by the critical difference: the bars of the diagram.
 
-    The sets are indices into `mean_ranks` [K], best first; NaN belongs to none. A treatment that differs from all
+    The sets are indices into `mean_ranks` [K], best first. NaN belongs to no set. A treatment that differs from all
     others is a group of its own.
     """
     ranks = np.asarray(mean_ranks, dtype=np.float64)
@@ -145,7 +145,7 @@ class RankTestResult(NamedTuple):
 def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
     """Return Friedman's chi-square over complete blocks, with correction for ties.
 
-    The p-value is that of the chi-square distribution with K - 1 degrees of freedom; NaN if all blocks tie all
+    The p-value comes from the chi-square distribution with K - 1 degrees of freedom. Both are NaN if all blocks tie all
     treatments.
 
     Raises:
@@ -165,12 +165,12 @@ def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
 def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
     """Return Iman and Davenport's F from Friedman's chi-square, which is less conservative.
 
-    The p-value is that of the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. If all blocks
-    agree, the statistic is infinite and the p-value exact: the chance that the other blocks repeat the order of the
-    first. NaN if all blocks tie all treatments.
+    The p-value comes from the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. If all blocks agree, the
+    statistic is infinite, and the p-value is the exact chance that all other blocks repeat the order of the first
+    block. Both are NaN if all blocks tie all treatments.
 
     Raises:
-        StatisticError: As `friedman_test`.
+        StatisticError: As in `friedman_test`.
 
     Reference: Iman & Davenport (1980), "Approximations of the critical region of the Friedman statistic".
     """

@@ -61,9 +61,9 @@ def required_training_size(
     num_outputs: int = 1,
     criterion: str = "accuracy",
 ) -> int | None:
-    """Return the training passages after which any two probes are ranked right; None without an effect.
+    """Return the number of training passages after which two probes are ranked correctly, or None without an effect.
 
-    They are ranked right once what each is judged by is known to half of the effect. The bound is uniform over the
+    Probes are ranked correctly once the criterion of each is known to half of the effect. The bound is uniform over the
     hypotheses F. By Hoeffding's inequality for losses in [-B, B], and a union over F and over the m risks of a
     configuration, N passages give every risk to e = |effect| / (2 m) with probability 1 - 1e-8:
 
@@ -142,7 +142,7 @@ def recommend_training_size(
         width: Width of the vectors; of two configurations the larger.
         protocol: `published` or `corrected`.
         hidden: As in `required_training_size`, which gives the number of training passages.
-        criterion: The same.
+        criterion: As in `required_training_size`.
         split: Shares of training, development and test passages.
         interval: Paired interval of the effect over the pilot's folds or seeds.
         power: Power of McNemar's test at the largest number of test passages available.

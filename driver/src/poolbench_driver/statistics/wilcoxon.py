@@ -54,7 +54,7 @@ def wilcoxon_test(differences: np.ndarray) -> WilcoxonResult:
 
 
 def least_p(num_blocks: int) -> float:
-    """Return the least p that a two-sided test by signs can reach: this one, the sign test, the permutation test."""
+    """Return the least p of two-sided tests that flip signs: the Wilcoxon, sign and permutation tests."""
     return min(1.0, 2.0 ** (1 - num_blocks))
 
 
@@ -77,7 +77,7 @@ def _exact_p(ranks: np.ndarray, positive: float) -> float:
 
 
 def _normal_p(ranks: np.ndarray, positive: float) -> float:
-    """Return the two-sided p of the normal approximation; the variance with random signs is exact for ties."""
+    """Return the two-sided p of the normal approximation. The variance under random signs is exact for ties too."""
     from scipy import stats
 
     z = (positive - ranks.sum() / 2) / math.sqrt(float((ranks**2).sum()) / 4)

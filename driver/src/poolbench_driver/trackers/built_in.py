@@ -107,7 +107,7 @@ class Trackio(WandB):
 
 
 def named_figures(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the figures by name, such as `d1.auroc/A1_mean` and `d1.auroc.rank/A1_mean`; one that is null has none."""
+    """Return figures by name, such as `d1.auroc/A1_mean` and `d1.auroc.rank/A1_mean`. Null figures are left out."""
     figures = {}
     for row in rows:
         figures[f"{row['metric']}/{row['entrant']}"] = row["value"]
@@ -116,7 +116,7 @@ def named_figures(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings with their path, such as `budget.max_tokens`; lists are JSON."""
+    """Yield settings with their path, such as `budget.max_tokens`. Lists are written as JSON."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{above}{name}.")

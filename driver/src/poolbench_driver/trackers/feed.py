@@ -33,7 +33,7 @@ class Feed:
     """The trackers of one run, for as long as the `with` block lasts."""
 
     def __init__(self, kinds: Sequence[TrackerKind], plan: Plan, run: Run, note: Callable[[str], None]) -> None:
-        """Name the run; `note` takes a line for each tracker that fails."""
+        """Set the run to follow. `note` receives a line for each tracker that fails."""
         self._threads = [_Thread(kind, note) for kind in kinds]
         self._config, self._folder = plan.config, run
         self._note, self._sent_s = note, -math.inf
@@ -77,7 +77,7 @@ class Feed:
 
 
 class _Thread(threading.Thread):
-    """Passes the calls of one tracker on; says once that it fails. A later call may succeed again."""
+    """Passes calls on to one tracker. The first failure is noted once. A later call may succeed again."""
 
     def __init__(self, kind: TrackerKind, note: Callable[[str], None]) -> None:
         super().__init__(name=f"tracker-{kind.id}", daemon=True)

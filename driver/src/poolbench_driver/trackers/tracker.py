@@ -18,7 +18,7 @@ class Tracker(Protocol):
         """Open the run, or continue the one with its id. `settings` are those of `config.resolved.yaml`."""
 
     def progress(self, done: int, failed: int, total: int) -> None:
-        """Take the tasks that are done, those that failed, and all of them; a slow tracker gets the newest only."""
+        """Take the numbers of done, failed and all tasks. A slow tracker gets only the newest numbers."""
 
     def figures(self, rows: Sequence[Row]) -> None:
         """Take the figures of a run that has ended with tables.

@@ -164,7 +164,7 @@ class VectorCard(CardModel):
 
 @dataclass(frozen=True)
 class Vector:
-    """Vectors by layer, and their card. Vectors of a run have unit norm; imported ones are as their file has them."""
+    """Vectors by layer, and their card. Vectors of a run have unit norm. Imported vectors keep their norm."""
 
     card: VectorCard
     vectors: Mapping[int, np.ndarray]  # float32 [width]
@@ -182,14 +182,14 @@ class Vector:
         raise InputError(f"{self.card.name} has no vector of layer {layer}; it has {at_hand}")
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of the folder by name; equal vectors give equal bytes."""
+        """Return the files of the folder by name. Equal vectors give equal bytes."""
         from safetensors.numpy import save
 
         tensors = {f"direction.{layer}": np.ascontiguousarray(vector) for layer, vector in self.vectors.items()}
         return {VECTOR_FILE: save(tensors), CARD_FILE: self.card.model_dump_json(indent=1).encode() + b"\n"}
 
     def save(self, folder: Path) -> None:
-        """Write the folder. Raise InputError if it cannot be written, or holds another vector."""
+        """Write the vector's folder. Raise InputError if the folder cannot be written, or holds another vector."""
         refuse_other_vector(folder, self)
         write_files(folder, self.files())
 
@@ -198,7 +198,7 @@ class Vector:
         """Return the vector of a folder, or of a file that carries its card.
 
         Raises:
-            InputError: The card is missing, or is not that of these vectors.
+            InputError: The card is missing, or belongs to other vectors.
         """
         file = read_vector_file(path)
         vector = cls.of_file(file)
@@ -209,10 +209,10 @@ class Vector:
 
     @classmethod
     def of_file(cls, file: VectorFile) -> Self | None:
-        """Return the vector of a file that carries its card; None without one.
+        """Return the vector of a file that contains its card, or None without a card.
 
         Raises:
-            InputError: The card cannot be read, or is not that of these vectors.
+            InputError: The card cannot be read, or belongs to other vectors.
         """
         if file.card is None:
             return None
@@ -224,7 +224,7 @@ class Vector:
 
 
 def write_files(place: Path, files: Mapping[str, bytes]) -> None:
-    """Write files by name into a folder, or one named "" to the place itself. Raise InputError if that fails."""
+    """Write files by name into a folder. A file named "" is written to `place` itself. Raise InputError on failure."""
     try:
         for name, data in files.items():
             path = place / name if name else place
@@ -235,7 +235,7 @@ def write_files(place: Path, files: Mapping[str, bytes]) -> None:
 
 
 def refuse_other_vector(folder: Path, vector: Vector) -> None:
-    """Raise InputError if a folder is a file, or holds other numbers or those of another model."""
+    """Raise InputError if `folder` is a file, or holds other numbers or a vector of another model."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; name a folder")
     if not (folder / CARD_FILE).exists():
@@ -249,13 +249,13 @@ def refuse_other_vector(folder: Path, vector: Vector) -> None:
 
 
 def sha256_of_vectors(vectors: Mapping[int, np.ndarray]) -> str:
-    """Return the SHA-256 of vectors by layer, as a card has it."""
+    """Return the SHA-256 of vectors by layer, as recorded in a card."""
     numbers = b"".join(vectors[layer].astype("<f4").tobytes() for layer in sorted(vectors))
     return hashlib.sha256(numbers).hexdigest()
 
 
 def unit_vector(vector: np.ndarray) -> np.ndarray:
-    """Return a vector over its norm, float32; a unit vector keeps its bits."""
+    """Return a vector divided by its norm, float32. A unit vector is returned unchanged."""
     norm = np.linalg.norm(vector.astype(np.float64))
     return vector if abs(norm - 1) < _UNIT_TOLERANCE else (vector / norm).astype(np.float32)
 

@@ -24,8 +24,8 @@ class Format:
     """The format in which vectors are written for a tool.
 
     Attributes:
-        files: Returns the content of each file by its name; under "" that of a single one.
-        usage: How to use what lies at `path`; filled in by `export_vector`.
+        files: Returns the content of each file by name. A single file has the name "".
+        usage: How to use the files at `path`. `export_vector` fills in the fields.
     """
 
     files: Callable[[Vector], Mapping[str, bytes]]

@@ -29,12 +29,12 @@ _REMEDY = "--force takes it where the width fits"
 def import_vector(
     path: Path, model: ModelInfo, layer: int | None = None, *, force: bool = False, remedy: str = _REMEDY
 ) -> Vector:
-    """Return the vector of a file as one of a model, with the sizes that its layers have there.
+    """Return the vector of a file as a vector of a model, with the sizes that its layers have in this model.
 
     Args:
-        layer: Block whose output it is for. Of a file that names layers, the one to take; default: all.
-        force: Take the vector of another model, where its width fits.
-        remedy: What to do with that of another model otherwise.
+        layer: Block whose output the vector is for. If the file names layers, the layer to take; by default all.
+        force: Take a vector of another model if its width fits.
+        remedy: Advice in the error for a vector of another model.
 
     Raises:
         InputError: The file cannot be read, or does not fit the model.
@@ -79,8 +79,8 @@ def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int
     """Return the vectors of a file by layer as they are, float32 [width], to steer with at once.
 
     Args:
-        model: Name of the model; a file that says it is for another one is refused. None: not checked.
-        layer: The layer of a file that names none; of another, the one to take.
+        model: Name of the model. A file that names another model is refused. If None, the model is not checked.
+        layer: The layer of the vector if the file names no layers, or else the layer to take.
 
     Raises:
         InputError: The file cannot be read, has no vector of this layer, or is for another model.
@@ -93,13 +93,13 @@ def read_for_model(path: Path, model: str | None, layer: int | None) -> dict[int
 
 
 def read_with_card(path: Path) -> Vector | None:
-    """Return the vector of a file that carries its card; None without one. Raise InputError as `read_for_model`."""
+    """Return the vector of a file that contains its card, or None. Raise InputError as `read_for_model` does."""
     with _naming(path):
         return Vector.of_file(read_vector_file(path))
 
 
 def reference_of(model: str) -> ModelRef:
-    """Return a model by its name, without a revision where only the services know it."""
+    """Return a model by its name. The revision is missing if only the services know the model."""
     try:
         return resolve_model(model)
     except PoolbenchError:  # it is where the services are
@@ -131,7 +131,7 @@ def require_same_model(file: VectorFile, carried: Vector | None, ref: ModelRef, 
 
 
 def require_model_of(card: VectorCard, ref: ModelRef, remedy: str) -> None:
-    """Raise InputError, with a remedy, if a vector is of other weights: by revision, or by name where one has none."""
+    """Raise InputError, with a remedy, if a vector is of other weights: by revision, or by name without revisions."""
     if None not in (card.model_revision, ref.revision) and card.model_revision != ref.revision:
         raise InputError(
             f"the vector is of {card.model} at revision {card.model_revision}, and {ref.id} is at "

@@ -12,7 +12,7 @@ FOLDER = Path("vectors")
 
 
 def cards_below(folder: Path) -> Iterator[tuple[Path, VectorCard | InputError]]:
-    """Yield the folders of vectors at or below a folder, each with its card, or with why that cannot be read."""
+    """Yield the folders of vectors at or below a folder, each with its card, or with the error of reading the card."""
     for file in sorted(folder.rglob(CARD_FILE)):
         if not file.with_name(VECTOR_FILE).is_file():
             continue
@@ -26,7 +26,7 @@ def place_of(vector: str) -> Path:
     """Return the place of a vector: a path, or the name of a folder in `vectors`.
 
     Raises:
-        NotFoundError: It is neither.
+        NotFoundError: There is no such path or folder.
     """
     for path in (Path(vector).expanduser(), FOLDER / vector):
         if path.exists():

@@ -37,7 +37,7 @@ _PARTS = ("C", "domain", "part", "of", "scp")
 
 
 def directions_of(run: Run) -> list[Row]:
-    """Return the directions of a run, of each concept the best first."""
+    """Return the directions of a run. For each concept, the best direction comes first."""
     return run.rows("directions")
 
 
@@ -58,11 +58,11 @@ def vector_of_run(
     """Return the best direction of a run that has these names.
 
     Args:
-        construction: One of those that the run has made; default: the one that it steered along.
+        construction: A construction that the run made. By default, the construction that the run steered along.
 
     Raises:
-        RestrictedError: The concept is sensitive, or passages of a sensitive one are in the direction.
-        NotFoundError: The run has no such direction, or the object store has not.
+        RestrictedError: The concept is sensitive, or the direction was made from passages of a sensitive concept.
+        NotFoundError: The run or the object store has no such direction.
     """
     recall_concepts(run)
     refuse_sensitive([concept])
@@ -74,7 +74,7 @@ def vector_of_run(
 
 
 def _row_of(run: Run, concept: str, strategy: str | None, layer: int | None, construction: str | None) -> Row:
-    """Return the best direction that fits; of equal ones the one that was steered along the construction."""
+    """Return the best direction that fits, preferring the first one with the given construction."""
     rows = directions_of(run)
     of_concept = [row for row in rows if row["concept"] == concept]
     fitting = [
@@ -144,7 +144,7 @@ def _architecture(model: str) -> str | None:
 
 
 def _params(strategy: str) -> dict[str, Any]:
-    """Return the parameters of a strategy as JSON has them; the concept's own words are left out."""
+    """Return the parameters of a strategy as JSON. The concept's own words are left out."""
     try:
         params = STRATEGIES.get(strategy).params
     except PoolbenchError:  # it came from a package that is not installed here
@@ -153,7 +153,7 @@ def _params(strategy: str) -> dict[str, Any]:
 
 
 def _figures(run: Run, row: Row) -> Iterator[Row]:
-    """Yield the figures of D1, D2 and D3 that a run has of a direction, not those of its parts."""
+    """Yield the figures of D1, D2 and D3 of a direction. Figures of parts of the direction are left out."""
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
     for figure in run.rows("results", **at, protocol="corrected"):
         is_of_direction = figure["direction"] in (None, row["construction"])
@@ -193,7 +193,7 @@ def _application(run: Run, norms: dict[int, float] | None) -> Application:
 
 
 def _residual_norms(run: Run, artifacts: Artifacts, layers: list[int]) -> dict[int, float] | None:
-    """Return the calibration norms of layers, or None if the run has measured none or the store has lost them."""
+    """Return the calibration norms of layers, or None if the run did not measure them or the store lost them."""
     try:
         keys = sorted(key for key in RunRecords(artifacts.store).keys(run.id) if key.startswith(_CALIBRATION))
         tables: list[pa.Table] = [artifacts.read_table(key) for key in keys]

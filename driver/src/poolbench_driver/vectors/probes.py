@@ -23,7 +23,7 @@ def probe_of_run(
 
     Args:
         plan: Plan of the run.
-        strategy: Default: with the layer, that of the highest AUROC.
+        strategy: Strategy of the probe. By default, strategy and layer have the highest AUROC.
 
     Raises:
         NotFoundError: The run has no such probe, or it did not converge.
@@ -59,9 +59,10 @@ def probe_of_run(
 
 
 def offset_of(margins: np.ndarray, labels: np.ndarray) -> float:
-    """Return the unpenalised intercept b of a logistic probe: the mean of sigma(w.x + b) is that of the labels.
+    """Return the unpenalised intercept b of a logistic probe, at which the mean of sigma(w.x + b) equals the labels'.
 
-    The loss of the probe (`poolbench_prober.solver`) has no minimum without it. It rises with b, so halving finds it.
+    The loss of the probe (`poolbench_prober.solver`) is minimal only there. The mean rises with b, so that bisection
+    finds b.
 
     Args:
         margins: w.x of the training rows.
@@ -76,7 +77,7 @@ def offset_of(margins: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _cell(folder: Run, plan: PoolBenchPlan, concept: str, strategy: str | None, layer: int | None) -> Cell:
-    """Return the strategy and layer with the highest AUROC among those that fit."""
+    """Return the fitting strategy and layer with the highest AUROC."""
     cells = list(plan.probes.concepts[concept].directions)
     fitting = [cell for cell in cells if strategy in (None, cell.strategy) and layer in (None, cell.layer)]
     if not fitting:

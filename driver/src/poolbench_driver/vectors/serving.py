@@ -12,10 +12,11 @@ from poolbench_driver.vectors.exporting import refuse_restricted_vector
 def served_body(
     vector: Vector, name: str | None, strength: float | None, positions: str | None, *, force: bool = False
 ) -> dict[str, Any]:
-    """Return the body of `POST /steerer/served`; without a name, strength or positions, those of the card count.
+    """Return the body of `POST /steerer/served`. By default, the card sets name, strength and positions.
 
     Args:
-        force: Take it whatever the model's revision. The card's residual norms may be wrong, so the steerer measures.
+        force: Accept any revision of the model. The steerer then measures residual norms, because the card's may not
+            apply.
 
     Raises:
         InputError: No strength is named, and the card recommends none.

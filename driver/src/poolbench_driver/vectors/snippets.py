@@ -133,7 +133,7 @@ SNIPPETS: Mapping[str, tuple[str, str]] = {
 
 
 def snippet(tool: str, vector: Vector, layer: int, alpha: float | None) -> str:
-    """Return the script of a tool. Without a recommended factor it begins with 1."""
+    """Return the script of a tool. Without a recommended factor, the script starts with factor 1."""
     imports, body = SNIPPETS[tool]
     card = vector.card
     try:

@@ -18,13 +18,13 @@ def field_of(unit: str) -> str:
 
 
 def unit_of(vector: Any, unit: str | None) -> str:
-    """Return the unit of strengths: the given one, or that of the card. A file without one holds its own size."""
+    """Return the unit of strengths: the given unit, or the unit of the card. Files without a card are absolute."""
     card = getattr(vector, "card", None)
     return unit or (card.apply.alpha_unit if card else "absolute" if isinstance(vector, Path | str) else RESIDUAL_NORM)
 
 
 def recommended(vector: Any, unit: str) -> float | None:
-    """Return the strength that the card of a vector recommends in a unit, or the factor 1; None in residual norms."""
+    """Return the strength that the card recommends in a unit. Otherwise, return 1 if the unit is absolute, or None."""
     card = getattr(vector, "card", None)
     strength = card.strength.recommended if card and card.apply.alpha_unit == unit else None
     return 1.0 if strength is None and unit == "absolute" else strength

@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 class StateKeeper:
-    """Writes the states of one layer, in the model's dtype, to a sink; at most one shard is held in memory."""
+    """Write the states of one layer to a sink, in the dtype of the model, with at most one shard in memory."""
 
     def __init__(self, encoded: Sequence[Encoded], width: int, sink: Sink, shard_bytes: int = SHARD_BYTES) -> None:
         self._writer = ShardWriter(sink, width, shard_bytes)
@@ -36,7 +36,7 @@ class StateKeeper:
         self._done: set[int] = set()
 
     def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], signals: Sequence[Signals]) -> None:
-        """Add the states [T, D] and the signals of a batch; passages that were added before are skipped."""
+        """Add the states [T, D] and the signals of a batch. Passages that were added before are skipped."""
         for passage, h_TD, passage_signals in zip(batch, states, signals, strict=True):
             if passage.index in self._done:
                 continue  # memory ran out later in the batch, and its halves are run again
@@ -82,7 +82,7 @@ def run_batches(
     reading: Reading,
     progress: Progress | None,
 ) -> None:
-    """Run forward passes over all usable passages; each batch's captures are consumed before the next."""
+    """Run forward passes over all usable passages. `consume` gets the captures of a batch before the next batch."""
     done, limits, sinks = 0, reading.limits, reading.sinks
     if any(from_source("loss", names) for names in (signals or {}).values()):
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
@@ -115,8 +115,8 @@ def extract(
     Args:
         passages: Texts, or their tokens.
         wanted: Requests by layer.
-        keep: Sinks of the per-token states of each layer to be kept, shard by shard.
-        progress: Called with passages done and their number.
+        keep: By layer, the sink to which per-token states are written shard by shard.
+        progress: Function that is called with the number of finished passages and of all passages.
 
     Returns:
         VECTORS by `<strategy>/<layer>`.
@@ -130,9 +130,9 @@ def extract(
 
 
 def shared_forwards(encoded: Sequence[Encoded]) -> dict[int, list[Encoded]]:
-    """Return the passages that can be run, by the index of the first with the same tokens.
+    """Group passages that can be run by their tokens. The key is the index of the first passage of a group.
 
-    Passages with the same tokens, such as several spans of one text, share one forward pass.
+    Passages with equal tokens, such as several spans of one text, share one forward pass.
     """
     sharing: dict[bytes, list[Encoded]] = {}
     for passage in encoded:
@@ -199,7 +199,7 @@ class _Extraction:
                 self._kept[layer].add(passages, states, signals)
 
     def finish(self) -> dict[str, pa.Table]:
-        """Close the kept states; return all tables by role, with passages that could not be run as failed rows."""
+        """Close the sinks and return all tables by role. Passages that could not be run are failed rows."""
         tables: dict[str, pa.Table] = {}
         for layer, collector in self._pooled.items():
             for passage in self._encoded:
@@ -219,9 +219,10 @@ def calibrate(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return the median L2 norm of the residual stream over real tokens by layer; raise InputError without a passage.
+    """Return the median L2 norm of the residual stream over real tokens by layer.
 
-    The median, because one attention sink in a passage of 40 tokens can multiply their mean.
+    The median is used because one attention sink in a passage of 40 tokens can multiply the mean. Raise InputError if
+    no passage can be run.
     """
     encoded = encode(decoder, passages, reading)
     usable = [passage for passage in encoded if passage.error is None]

@@ -37,7 +37,10 @@ class Edit:
 
 
 def edits_of(directions: pa.Table, direction_ids: Sequence[str], strengths: Sequence[float], norm: float) -> list[Edit]:
-    """Return each direction at each strength but 0, in units of `norm`. Raise InputError for one without a vector."""
+    """Return each direction at each nonzero strength, in units of `norm`.
+
+    Raise InputError for a direction without a finite vector.
+    """
     rows = dict(zip(directions["direction_id"].to_pylist(), vector_matrix(directions["vector"]), strict=True))
     for direction_id in direction_ids:
         if direction_id not in rows:
@@ -59,9 +62,9 @@ def damage(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Return DAMAGE of some edits, and LENS as the mean change of the logits by each edit.
+    """Return a DAMAGE table of some edits, and a LENS table with the mean change of the logits by each edit.
 
-    A token counts if it is real and has a position before it. A text without figures has rows with a reason.
+    A token counts if it is real and has a preceding position. A text without figures has rows with a reason.
 
     Args:
         layer: Block to whose output the vectors are added.
@@ -177,7 +180,7 @@ class _Damage:
 def token_rows(decoder: Decoder, change_V: Tensor, **of_edit: Any) -> Iterator[dict[str, Any]]:
     """Yield rows of LENS: the tokens with the highest and the lowest change of their logits.
 
-    The mean change over the vocabulary is taken off, because it changes no probability.
+    The mean change over the vocabulary is subtracted, because it changes no probability.
     """
     change_V = (change_V - change_V.mean())[
         : len(decoder.tokenizer)
@@ -193,8 +196,8 @@ def token_rows(decoder: Decoder, change_V: Tensor, **of_edit: Any) -> Iterator[d
 def lens(decoder: Decoder, direction_id: str, unit_D: Tensor) -> pa.Table:
     """Return LENS of a direction through the model's own head: the logits W_U (g * v), unit v.
 
-    The weight g of the last norm is folded into the unembedding, and a LayerNorm first takes the mean off v. What a
-    norm divides by depends on the token, and is left out: it changes the scale of the values, not their order.
+    The weight g of the last norm is folded into the unembedding. For a LayerNorm, the mean of v is subtracted first.
+    The divisor of the norm is left out, because it depends on the token and changes only the scale of the values.
 
     References:
         nostalgebraist (2020), "interpreting GPT: the logit lens"; Elhage et al. (2021), "A Mathematical Framework for

@@ -23,8 +23,8 @@ class Encoded:
     """One passage, ready for the model, or the reason why it is not.
 
     Attributes:
-        stretched: Whether it is longer than the length at which the model switches its rotary frequencies. The
-            switch holds for a whole batch, so such passages never share one with shorter ones.
+        stretched: Whether the passage exceeds the length at which the model switches its rotary frequencies. The
+            switch holds for a whole batch, so such passages never share a batch with shorter passages.
     """
 
     index: int
@@ -72,7 +72,7 @@ DEFAULT_READING = Reading()
 
 
 def encode(decoder: Decoder, passages: PassageTexts, reading: Reading = DEFAULT_READING) -> list[Encoded]:
-    """Return the passages as tokens, none truncated; one that cannot be run has an error."""
+    """Tokenise passages without truncation. A passage that cannot be run has an error."""
     limit = min((bound for bound in (decoder.window, reading.max_length) if bound is not None), default=None)
     encoded = []
     contexts = tokenise(decoder.tokenizer, passages, include_bos=reading.include_bos, add_bos=reading.add_bos)
@@ -143,13 +143,13 @@ def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> Cell
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Relative frequencies, float64, by token id; ids beyond the end do not occur."""
+    """Relative frequencies by token id, in float64. Ids beyond the end do not occur."""
 
     of_id: np.ndarray
 
     @classmethod
     def from_table(cls, counts: pa.Table) -> Self:
-        """Return frequencies from TOKEN_COUNTS; raise InputError if nothing was counted."""
+        """Compute frequencies from TOKEN_COUNTS. Raise InputError if the table is empty."""
         if counts.num_rows == 0:
             raise InputError("the train passages hold no token to count")
         ids, numbers = (counts[name].to_numpy() for name in TOKEN_COUNTS.names)
@@ -157,7 +157,7 @@ class Frequencies:
         return cls(of_id / of_id.sum())
 
     def added_to(self, context: TokenContext) -> TokenContext:
-        """Return the passage with the signal `frequency` [T]; a token that does not occur has 0."""
+        """Return the passage with the signal `frequency` [T]. A token that does not occur has frequency 0."""
         assert context.token_ids is not None
         in_table_T = context.token_ids < len(self.of_id)
         frequency_T = np.where(in_table_T, self.of_id[np.where(in_table_T, context.token_ids, 0)], 0.0)

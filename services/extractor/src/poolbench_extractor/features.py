@@ -70,10 +70,10 @@ def _weighted_rows(values_Td: Tensor, rows_dD: Tensor) -> Tensor:
 
 
 def random_twin(own: Encoder, width: int, seed: int, device: torch.device) -> Encoder:
-    """Return as many random unit directions; each token keeps as many of them as `own` has features there.
+    """Return an untrained encoder with as many random unit directions as `own` has features.
 
-    So it has the width and the L0 of `own`, token by token, and nothing that was learned. About half of the directions
-    are positive on a token. An autoencoder with more active features than these has a higher L0 than its twin.
+    On each token, the encoder keeps as many directions as `own` has active features, so width and L0 are equal. About
+    half of the directions are positive on a token. If `own` has more active features, its L0 exceeds that of its twin.
     """
     drawn_Dd = torch.randn(width, own.num_features, generator=torch.Generator().manual_seed(seed))
     directions_Dd = (drawn_Dd / drawn_Dd.norm(dim=0)).to(device)
@@ -90,7 +90,7 @@ def random_twin(own: Encoder, width: int, seed: int, device: torch.device) -> En
 
 
 def coordinates(width: int) -> Encoder:
-    """Return the coordinates of the states, each as two features: where it is positive, and where it is negative."""
+    """Return an encoder whose features are the positive and the negative part of each coordinate of the states."""
     return Encoder(
         "coordinates",
         2 * width,
@@ -112,8 +112,8 @@ def read_features(
     """Pool the features of several encoders over every passage in one pass over the model.
 
     Args:
-        encoders: By the role of their table.
-        marks: By passage, the characters that are marked; passages with marks have the parts `marked` and `unmarked`.
+        encoders: Encoders by the role of their table.
+        marks: Marked characters of each passage. Passages with marks have the parts `marked` and `unmarked`.
 
     Returns:
         FEATURES by role, all with the passages in their order. Features are summed in float32.
@@ -134,7 +134,7 @@ def counted_positions(passage: Encoded, h_TD: Tensor, sinks: SinkRule) -> np.nda
 
 
 def activations_of(encoder: Encoder, h_TD: Tensor, counted: np.ndarray, features: Sequence[int]) -> np.ndarray:
-    """Return the activations of F features, float32 [T, F]; NaN at positions whose features do not count.
+    """Return the activations of F features, float32 [T, F], with NaN at positions that do not count.
 
     Args:
         counted: Positions whose features count.
@@ -152,7 +152,7 @@ def activations_of(encoder: Encoder, h_TD: Tensor, counted: np.ndarray, features
 
 
 class Pooled(NamedTuple):
-    """One part of a passage, as one encoder sees it; sums over tokens."""
+    """The features of one part of a passage by one encoder: means over tokens, and the sum of squared errors."""
 
     features: np.ndarray
     means: np.ndarray
@@ -275,7 +275,7 @@ def pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> li
     Args:
         x_TD: States, float32.
         mask_PT: 1 where a token belongs to a part, else 0.
-        num_P: Tokens of each part, none of them 0.
+        num_P: Number of tokens of each part, at least 1.
     """
     values_Td = encoder.encode(x_TD)
     means_Pd = (mask_PT @ values_Td) / num_P[:, None]

@@ -25,7 +25,7 @@ from poolbench_prober.solver.fits import fit_probes
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:
-    """Return D1 of the request's vectors, or the figures of another task; raise InputError or CellError."""
+    """Compute D1 or another task on the vectors of a request. Raise InputError or CellError."""
     request.require_affordable()
     vectors = PooledVectors.from_matrix(request.matrix())
     if request.kind != "concept":
@@ -82,7 +82,7 @@ def _shown(measures: Iterable[Measure]) -> list[MeasureAnswer]:
 
 
 def answer_direction(request: DirectionRequest) -> DirectionAnswer:
-    """Return one direction of the request's vectors.
+    """Compute one direction from the vectors of a request.
 
     Raises:
         InputError: If the request is inconsistent or a vector is not finite.

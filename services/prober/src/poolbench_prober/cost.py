@@ -45,7 +45,7 @@ class Cost:
 
     @property
     def products(self) -> float:
-        """Return multiplications of one pass over all probes."""
+        """Return the number of multiplications of one pass over all probes."""
         return float(self.probes) * self.rows * self.width
 
     @property
@@ -66,7 +66,7 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
     """Return the cost of D1 on vectors of one strategy.
 
     Args:
-        rows: Passages of the train split, the larger one.
+        rows: Number of passages of the train split, which is the larger split.
         domains: Domain of each passage; each domain with enough passages costs one probe.
         num_layers: Layers to choose from inside the folds.
     """
@@ -79,7 +79,7 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
 
 
 def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:
-    """Return the cost of a task with `num_classes` classes; 1 for a regression."""
+    """Return the cost of a task with `num_classes` classes, where a regression counts as 1 class."""
     outputs = params.hidden or num_classes  # of the layer that reads the vectors
     if params.hidden is not None:
         fits = MOST_EPOCHS * (1 + bool(params.control))
@@ -103,16 +103,16 @@ def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
 
 
 def of_shift(rows: int, width: int, num_states: int, num_bootstrap: int) -> Cost:
-    """Return the cost of a preference shift; the plane of both states costs as much as a probe for each dimension."""
+    """Return the cost of a preference shift. The plane of both states costs as much as one probe per dimension."""
     return Cost(rows, width, num_states + 2 * min(2 * rows, width), 1, num_bootstrap)
 
 
 def of_contrast(num_subjects: int, num_bootstrap: int) -> Cost:
-    """Return the cost of the bootstrap of a contrast; its features are counted as they are read."""
+    """Return the cost of the bootstrap of a contrast, without its features, which are counted on reading."""
     return Cost(num_subjects, 1, 1, 1, num_bootstrap)
 
 
 def of_sparse(rows: int, params: SparseParams) -> Cost:
-    """Return the cost of sparse probes; the features are counted as they are read."""
+    """Return the cost of sparse probes, without the features, which are counted on reading."""
     probes = len(params.ks) * (params.folds * (1 + len(params.fold_seeds)) + 1)
     return Cost(rows, max(params.ks), probes, len(params.ks), params.num_bootstrap)

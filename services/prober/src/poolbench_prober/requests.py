@@ -35,7 +35,7 @@ class _Vectors(BaseModel):
         bounds.require_at_most("numbers in vectors", numbers, MAX_NUMBERS, REQUEST.remedy)
 
     def matrix(self) -> np.ndarray:
-        """Return the vectors [n, D]; a null is a row of NaN. Raise InputError if widths or lengths are wrong."""
+        """Return the vectors [n, D], with NaN for a null vector. Raise InputError if widths or lengths are wrong."""
         widths = {len(vector) for vector in self.vectors if vector is not None}
         if len(widths) != 1 or 0 in widths:
             raise InputError(f"vectors must share one width of at least 1; got the widths {sorted(widths)[:5]}")

@@ -104,7 +104,7 @@ class ProberService:
             io.write_table(role, measures_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
-        """Write the measures and predictions of one probing task for every cell where they are missing."""
+        """Write the missing measures and predictions of one probing task, for every cell."""
         params = steps.TASK.params_of(task)
         targets = Targets.from_table(io.table(steps.INSTANCES()))
         families = (steps.MEASURES, steps.PREDICTIONS)
@@ -133,7 +133,7 @@ class ProberService:
             self._num_cells += 1
 
     def valence(self, task: Task, io: TaskIO) -> None:
-        """Write the missing outputs of the preference shift of one fine-tune, by each reading."""
+        """Write the missing outputs of the preference shift of one fine-tune, for each reading."""
         params = steps.VALENCE.params_of(task)
         random = [at.name for _, at in steps.STATE_VECTORS.among(task.inputs) if at.name not in ("before", "after")]
         for name in random:
@@ -164,7 +164,7 @@ class ProberService:
             io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
 
     def contrast(self, task: Task, io: TaskIO) -> None:
-        """Write the missing scores of each autoencoder on pairs of stories, from all shards of its features."""
+        """Write the missing scores of each autoencoder on pairs of stories, from all shards of the features."""
         params = steps.CONTRAST.params_of(task)
         pairs = Pairs.from_table(io.table(steps.STORIES()))
         cost.of_contrast(len(pairs.by_subject()), params.num_bootstrap).require(cost.TASK)
@@ -233,7 +233,7 @@ class ProberService:
         io.write_table(steps.COMMON_COMPONENT(), directions_table({COMPONENT_ID: component}, width))
 
     def erase(self, task: Task, io: TaskIO) -> None:
-        """Write D1 of one cell on the test passages, after directions were erased from its vectors."""
+        """Write D1 of one cell on the test passages, after directions were erased from the vectors."""
         params = steps.ERASE.params_of(task)
         read = {}
         for _, at in steps.VECTORS.among(task.inputs):
@@ -317,5 +317,5 @@ def _shards_of(io: TaskIO, task: Task, autoencoder: str) -> Iterator[pa.Table]:
 
 
 def create() -> ProberService:
-    """Return the service; the runtime calls this in the replica."""
+    """Create the service. The runtime calls this function in the replica."""
     return ProberService()

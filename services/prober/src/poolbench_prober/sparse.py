@@ -41,9 +41,9 @@ class _Split:
 
     @classmethod
     def read(cls, passages: Passages, features: pa.Table) -> Self:
-        """Return a split; raise CellError with the commonest status if over a tenth of its passages have no features.
+        """Read a split. Raise CellError with the commonest status if over a tenth of its passages have no features.
 
-        Raise InputError for a malformed table, or one that lacks a passage.
+        Raise InputError for a malformed table, or for a table that lacks a passage.
         """
         story_features = read_features([features], passages.ids)
         usable = np.array([row for row in range(len(passages.ids)) if row not in story_features.errors], dtype=int)
@@ -72,20 +72,20 @@ def sparse_measures(
 
     The k features are those with the largest absolute difference between the class means, in pooled standard
     deviations, of the passages that the probe is fitted on. `sparse.auroc` is out of fold, with the folds of D1, so
-    that it is comparable with `d1.auroc` and `d1.direction.*` of the same passages. `sparse.auroc_test` is that of the
-    probe of all train passages on the test split. `sparse.seed_spread` is the standard deviation of `sparse.auroc` over
-    the seeds of folds.
+    that it is comparable with `d1.auroc` and `d1.direction.*` of the same passages. `sparse.auroc_test` is the AUROC on
+    the test split of the probe fitted on all train passages. `sparse.seed_spread` is the standard deviation of
+    `sparse.auroc` over the seeds of folds.
 
     Args:
         train: Passages and their FEATURES under one autoencoder.
-        test: The same of the test split.
+        test: Passages and FEATURES of the test split.
         params: Parameters of the step.
 
     Raises:
         InputError: A table is malformed or lacks a passage.
 
     Reference: Karvonen et al. (2025), SAEBench, after Gurnee et al. (2023). They choose by the plain difference and
-    report accuracy; with standard deviations, the scale of a feature plays no part.
+    report accuracy. Division by standard deviations makes the choice independent of the scale of a feature.
     """
     passages = train[0]
     try:
@@ -179,7 +179,7 @@ def _scores(means_nF: csr_matrix, feature_numbers: np.ndarray, fit: ProbeFit) ->
 
 
 def strongest(means_nF: csr_matrix, labels: np.ndarray, k: int) -> np.ndarray:
-    """Return the k features whose class means differ most, in pooled standard deviations; the first of equals.
+    """Return the k features whose class means differ most, in pooled standard deviations. The first wins ties.
 
     A feature that is constant within both classes and differs between them comes first.
     """

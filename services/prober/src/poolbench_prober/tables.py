@@ -19,19 +19,22 @@ CONFIDENTIAL_DETAILS = frozenset({"control_words"})
 
 
 def measures_table(measures: Iterable[Measure]) -> pa.Table:
-    """Return MEASURES with the outcomes that explain a value, but for those that quote passages."""
+    """Return a MEASURES table with the details that explain a value, except details that quote passages."""
     return contracts.measures_table(measures, CONFIDENTIAL_DETAILS)
 
 
 def scores_table(result: CellResult) -> pa.Table:
-    """Return the probe's scores of a cell's passages, one row each, with the schema PROBE_SCORES."""
+    """Return the probe scores of a cell as a PROBE_SCORES table, with one row per passage."""
     return table_from_rows(result.scores, PROBE_SCORES)
 
 
 def directions_table(
     directions: Mapping[str, Direction | CellError], width: int, readout: Mapping[str, Any] | None = None
 ) -> pa.Table:
-    """Return DIRECTIONS, null with status where one failed; the metadata has the readout's choice as JSON."""
+    """Return a DIRECTIONS table, with null and status for a failed direction.
+
+    The metadata has the choice of the readout as JSON.
+    """
     matrix = np.zeros((len(directions), width))
     rows: list[tuple[Any, ...]] = []
     for number, (direction_id, direction) in enumerate(directions.items()):

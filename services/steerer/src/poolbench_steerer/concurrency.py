@@ -9,7 +9,7 @@ OnDone = Callable[[int], None]  # called with the number of coroutines that have
 
 
 async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone | None = None) -> list[_T]:
-    """Run all at once; the first error cancels the rest and is raised as it is."""
+    """Run all coroutines at once. The first error cancels the rest and is raised unchanged."""
     finished = 0
 
     async def counted(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -30,7 +30,7 @@ async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone
 
 
 async def uncancelled(work: Coroutine[Any, Any, _T]) -> _T:
-    """Let `work` finish even if its caller is cancelled: a client that leaves must not undo a load for the others."""
+    """Let `work` finish even if the caller is cancelled, so that a client that leaves does not undo a shared load."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)

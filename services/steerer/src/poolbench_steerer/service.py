@@ -64,18 +64,18 @@ class SteererService:
         return self.host.health()
 
     def loaded_model(self) -> str:
-        """Return the id of the model that is loaded, or being loaded; empty if none is."""
+        """Return the id of the model that is loaded or being loaded, or "" if there is none."""
         return str(self.host.health().get("model", ""))
 
     def holds_state(self) -> bool:
-        """Return whether clients have registered vectors here: other replicas do not know them."""
+        """Return whether clients have registered vectors with this replica, which other replicas do not have."""
         return self._vectors.num_registered > 0
 
     def release_memory(self) -> None:
-        """End the engine if no job uses it. The next job starts another one; registered vectors are kept."""
+        """End the engine if no job uses it. The next job starts a new engine with the registered vectors."""
         self.host.leave()
 
 
 def create() -> SteererService:
-    """Return the service, configured from the environment; the engine starts with the first request unless eager."""
+    """Create the service from the environment. Unless eager, the engine starts with the first request."""
     return SteererService(EngineHost(SteererSettings.load()))

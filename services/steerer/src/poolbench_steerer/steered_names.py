@@ -17,7 +17,7 @@ class SteeredName:
     """The name of a model that is steered.
 
     Attributes:
-        strength: In the unit of the vector; None means the recommended one.
+        strength: Strength in the unit of the vector. None means the recommended strength.
     """
 
     model: str
@@ -26,7 +26,7 @@ class SteeredName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the name that a text is; None if it has another form."""
+        """Parse the name of a steered model, or return None if the text has another form."""
         match = _FORM.fullmatch(text)
         if match is None:
             return None

@@ -56,18 +56,19 @@ class Tokens:
         return next((index for index, token in enumerate(ids) if token not in special), len(ids))
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return token ids with the special tokens that the tokenizer adds, and the BOS if it is to be added."""
+        """Return token ids with the special tokens of the tokenizer, and with the BOS if `add_bos` was set."""
         ids = tuple(self._tokenizer(text)["input_ids"])
         return ids if self._bos is None or ids[:1] == (self._bos,) else (self._bos, *ids)
 
     def encode_plain(self, text: str) -> tuple[int, ...]:
-        """Return token ids without special tokens, for what follows a prefix."""
+        """Return token ids without special tokens, for a text that follows a prefix."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def encode_chat(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
         """Return the tokens of a prompt that asks for the assistant's next message, by the model's own template.
 
-        The template writes the special tokens itself. Raises InputError when there is none or it refuses the messages.
+        The template writes the special tokens itself. Raises InputError if there is no template, or if the template
+        refuses the messages.
         """
         if not self._tokenizer.chat_template:
             raise InputError("this model has no chat template; send a prompt to /v1/completions")
@@ -76,7 +77,8 @@ class Tokens:
     def encode_reply(self, instruction: str, opening: str) -> tuple[int, ...]:
         """Return the tokens of a chat with an instruction, and of a reply that begins with `opening` and goes on.
 
-        Raises CellError, `not_implemented`, without a chat template, and InputError where it refuses the messages.
+        Raises CellError (`not_implemented`) if there is no chat template, and InputError if the template refuses the
+        messages.
         """
         if not self._tokenizer.chat_template:
             raise CellError(Status.NOT_IMPLEMENTED, "prompting needs a chat model, and this one has no chat template")
@@ -94,22 +96,22 @@ class Tokens:
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of generated tokens; special tokens are left out."""
+        """Return the text of generated tokens, without special tokens."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def decode_all(self, token_ids: Sequence[int]) -> str:
-        """Return the text of tokens, special ones by their name."""
+        """Return the text of tokens, with special tokens as their names."""
         return str(self._tokenizer.decode(list(token_ids)))
 
     def decode_one(self, token_id: int) -> str:
-        """Return a single token as text; special ones by their name, parts of a character by their number."""
+        """Return a token as text: a special token by its name, a part of a character by its token id."""
         try:
             return self.bytes_of(token_id).decode()
         except UnicodeDecodeError:
             return f"token_id:{token_id}"
 
     def bytes_of(self, token_id: int) -> bytes:
-        """Return what a token adds to a text in UTF-8: a leading space included, parts of a character too."""
+        """Return the UTF-8 bytes that a token adds to a text, including a leading space or a part of a character."""
         if token_id not in self._bytes:
             self._bytes[token_id] = self._read_bytes(token_id)
         return self._bytes[token_id]
@@ -129,12 +131,12 @@ class Tokens:
 
 @cached(_LOADED, key=lambda model, add_bos=False, **_: (model, add_bos), lock=_LOCK)
 def tokens_of(model: ModelRef, *, add_bos: bool = False, trust_remote_code: bool = False) -> Tokens:
-    """Return the tokenizer of a model, loaded once; raise ModelError when it has none."""
+    """Return the tokenizer of a model, which is loaded once. Raise ModelError if the model has none."""
     return _load(model, add_bos, trust_remote_code)
 
 
 async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
-    """Return the same in an event loop. Slow loads, such as those of unknown names, delay no other request."""
+    """Return the tokenizer of a model in an event loop, as `tokens_of`. Slow loads do not delay other requests."""
     with _LOCK:
         tokens = _LOADED.get((model, False))
     if tokens is not None:
@@ -155,6 +157,6 @@ def _load(model: ModelRef, add_bos: bool, trust_remote_code: bool) -> Tokens:
 
 
 def repeated_4grams(token_ids: Sequence[int]) -> float | None:
-    """Return share of 4-grams that occurred before in the same text; None under four tokens."""
+    """Return the share of 4-grams that occurred earlier in the text, or None for fewer than four tokens."""
     grams = [tuple(token_ids[start : start + 4]) for start in range(len(token_ids) - 3)]
     return 1.0 - len(set(grams)) / len(grams) if grams else None

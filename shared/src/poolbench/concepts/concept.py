@@ -83,18 +83,18 @@ CONCEPTS = Registry(
 
 
 def stay(keys: Iterable[str]) -> bool:
-    """Return whether one of these artifacts is restricted and the operator does not allow its export."""
+    """Return whether any of these artifacts is restricted while the operator does not allow its export."""
     return any(map(is_restricted, keys)) and not PlaceSettings.load().sensitive
 
 
 def refuse_restricted(what: str, keys: Iterable[str]) -> None:
-    """Raise RestrictedError if one of these artifacts must not be exported. The message names them as `what`."""
+    """Raise RestrictedError if any of these artifacts must not be exported. The message calls the artifacts `what`."""
     if stay(keys):
         raise _refusal(what)
 
 
 def refuse_sensitive(concepts: Iterable[str]) -> None:
-    """Raise RestrictedError if one of these concepts is sensitive, UnknownConceptError if one is unknown."""
+    """Raise RestrictedError if any of these concepts is sensitive, or UnknownConceptError if a concept is unknown."""
     if names := withheld(concepts):
         raise _refusal(", ".join(names))
 

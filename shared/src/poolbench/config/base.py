@@ -51,7 +51,9 @@ class ConceptSettings(StrictModel):
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the settings in a YAML file by name.
 
-    Raise ConfigError, which names the file as `what`: it is not YAML, not UTF-8, too large, or not a mapping.
+    Raises:
+        ConfigError: The file is not YAML, is not UTF-8, is too large or does not hold a mapping. The message calls the
+            file `what`.
     """
     try:
         with path.open(encoding="utf-8") as file:

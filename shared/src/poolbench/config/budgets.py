@@ -73,7 +73,10 @@ AnyPassagesBudget = TypeVar("AnyPassagesBudget", bound=PassagesBudget)
 
 
 def limited(budget: AnyPassagesBudget, num_passages: int) -> AnyPassagesBudget:
-    """Return the budget with at most `num_passages` passages per concept, with the same shares of train and test."""
+    """Return the budget with at most `num_passages` passages per concept, in the same ratio of train to test.
+
+    At least 20 of the passages are for test.
+    """
     total = budget.num_train + budget.num_test
     if num_passages >= total:
         return budget
@@ -133,7 +136,7 @@ BUDGETS: dict[str, Budget] = {
 
 
 def completed(budget: NamedBudget) -> Budget:
-    """Return all amounts of a suite that reads some: the others are those of the preset that its name begins with."""
+    """Return a complete budget. Amounts that are not set come from the preset that the budget's name begins with."""
     return BUDGETS[preset_of(budget)].model_copy(update=budget.model_dump())
 
 

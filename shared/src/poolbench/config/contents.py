@@ -22,13 +22,16 @@ _SETTLED_NS = 2_000_000_000
 
 
 def file_state(file: Path) -> FileState:
-    """Return what changes with the content of a file, without reading it."""
+    """Return the size, times and inode of a file, which change with its content. The file is not read."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def content_hash(file: Path) -> str:
-    """Return the SHA-256 of a file. It is kept in this process and, in the state folder if there is one, for others."""
+    """Return the SHA-256 of a file.
+
+    The hash is cached in this process and, if there is a state folder, in that folder for other processes.
+    """
     state = file_state(file)
     if time.time_ns() - state[2] < _SETTLED_NS:
         return _hash(file)

@@ -91,7 +91,7 @@ CARD_MODELS = tuple(ref.id for ref in MODEL_PRESETS.values() if ref.card_layers)
 
 
 def is_pretrained(model: str) -> bool:
-    """Return whether a model is none of those that this project trains on its grammar and ships."""
+    """Return whether a model is pretrained, and not a shipped model that this project trains on its grammar."""
     preset = MODEL_PRESETS.get(model)
     return preset is None or not preset.source.startswith(_ASSET)
 
@@ -113,10 +113,10 @@ def assets_folder() -> Path:
 
 
 def asset_path(name: str) -> Path:
-    """Return the folder of one shipped asset, e.g. `demo_lm` or `annotator`.
+    """Return the folder of a shipped asset, e.g. `demo_lm` or `annotator`.
 
-    Clients have passages and probing sets in the wheel `poolbench-real-text`; POOLBENCH_ASSETS goes before it. Raise
-    ConfigError without either, UnknownNameError for a name that they lack.
+    On clients, passages and probing sets come from the wheel `poolbench-real-text`. If POOLBENCH_ASSETS is set, that
+    folder is used instead. Raise ConfigError without either, and UnknownNameError if neither has an asset of this name.
     """
     wheel = None if FolderSettings.load().assets else importlib.util.find_spec("poolbench_real_text")
     for folder in (wheel and wheel.submodule_search_locations) or ():
@@ -157,7 +157,7 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
 
 
 def made_folder(model: str) -> Path:
-    """Return where the local cluster keeps a model that is converted on this machine, whether or not it is there."""
+    """Return the folder for a model that is converted on this machine, in the local cluster. It may not exist yet."""
     return state_folder() / "models" / model
 
 
@@ -178,9 +178,9 @@ def is_hub_id(name: str) -> bool:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder of this machine that a name means, with links followed; None if it is not a folder.
+    """Return the folder of this machine that a name refers to, with links followed, or None if there is no such folder.
 
-    Names come from users and requests: one that no file system can hold, or of an unknown user, is not a folder either.
+    Names come from users and requests. A name that no file system can hold, or of an unknown user, also gives None.
     """
     try:
         folder = Path(name).expanduser()
@@ -190,7 +190,11 @@ def local_folder(name: str) -> Path | None:
 
 
 def folder_revision(folder: Path) -> str:
-    """Return a revision for a local model: that of its conversion if it is unchanged since, else `files_revision`."""
+    """Return a revision for a local model.
+
+    If the model was converted and has not changed since, this is the revision of its conversion. Otherwise it is
+    `files_revision` of the folder.
+    """
     revision = files_revision(folder)
     try:
         record = json.loads((folder / CONVERSION_FILE).read_text("utf-8"))
@@ -212,7 +216,10 @@ def files_revision(folder: Path) -> str:
 
 
 def require_unchanged(ref: ModelRef) -> None:
-    """Raise ModelError if a model folder changed since its revision was taken: results would carry the wrong one."""
+    """Raise ModelError if a model folder changed after its revision was taken.
+
+    Results would otherwise name the wrong revision.
+    """
     if not ref.is_local or ref.revision is None:
         return
     revision = folder_revision(Path(ref.source))
@@ -263,17 +270,19 @@ def layer_at_depth(depth: float, num_blocks: int) -> int:
 
 
 def resolve_layers(layers: Sequence[LayerChoice] | None, num_blocks: int) -> list[int]:
-    """Return layers as numbers, from indices (negative from the end), depths (floats) or names; default .5, .75, 1.
+    """Return layers as numbers, from indices (negative from the end), depths (floats) or names.
 
-    `embedding` is `EMBEDDING_INDEX`, and `final` is the number of blocks.
+    The default is the depths .5, .75 and 1. The name `embedding` means `EMBEDDING_INDEX`, and `final` means the number
+    of blocks.
 
-    Raise LayerError with the valid range and the nearest layer if an index is outside the model.
+    Raises:
+        LayerError: An index is outside the model. The message has the valid range and the nearest layer.
     """
     return sorted({layer_index(layer, num_blocks) for layer in (DEFAULT_DEPTHS if layers is None else layers)})
 
 
 def layer_index(layer: LayerChoice, num_blocks: int) -> int:
-    """Return the number of one layer, as `resolve_layers` does."""
+    """Return the number of a layer, by the rules of `resolve_layers`."""
     if layer == EMBEDDING:
         return EMBEDDING_INDEX
     if layer == FINAL:

@@ -90,6 +90,9 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 def require_at_most(what: str, number: float, limit: float, remedy: str) -> None:
-    """Raise TooLargeError if the expected cost exceeds `limit`; the message names `what` costs it and a remedy."""
+    """Raise TooLargeError if `number` exceeds `limit`.
+
+    The message says that `what` costs this number, and the remedy.
+    """
     if number > limit:
         raise TooLargeError(f"{what}: {number:,.0f}; the limit is {limit:,.0f}; {remedy}")

@@ -22,17 +22,18 @@ def digest(value: Any, length: int = 32) -> str:
 def derive_key(
     step: str, step_version: int, params: Mapping[str, Any], inputs: Mapping[str, str], *, restricted: bool = False
 ) -> str:
-    """Return the key of an artifact: hash of step, step version, parameters that matter and input keys.
+    """Return the key of an artifact: a hash of step, step version, relevant parameters and input keys.
 
-    Bytes and commits are left out: generation on GPUs is not bitwise repeatable, and a refactoring must not
-    invalidate results. A change of meaning is a new `step_version`.
+    Bytes and commits are left out: generation on GPUs is not bitwise repeatable, and a refactoring must not invalidate
+    results. A change of meaning is a new `step_version`.
 
     Args:
         step: Name of the step, e.g. `extractor.vectors`; becomes the readable part of the key.
         step_version: Version of the step's meaning.
         params: JSON parameters that change the result (not batch sizes or devices).
         inputs: Artifact keys by role.
-        restricted: Whether the artifact belongs to a sensitive concept. Restricted inputs make it so too.
+        restricted: Whether the artifact belongs to a sensitive concept. If an input is restricted, the new artifact is
+            restricted too.
     """
     restricted = restricted or any(is_restricted(key) for key in inputs.values())
     identity = {

@@ -15,11 +15,11 @@ from poolbench.statuses import Status
 
 @dataclass(frozen=True)
 class Measure:
-    """A value with interval, or null with status and reason.
+    """A value with its interval, or null with status and reason.
 
-    `params` identifies the cell (it enters `cell_id`) and holds settings only. `details` holds outcomes that explain
-    the value (a chosen strength, the spread of the null directions) and is not part of a row's identity. `n` counts
-    passages (D1) or openings (D2, D3), `num_groups` the units that were resampled.
+    `params` holds settings only. It identifies the cell and enters `cell_id`. `details` holds outcomes that explain the
+    value (a chosen strength, the spread of the null directions) and is not part of a row's identity. `n` counts
+    passages (D1) or openings (D2, D3). `num_groups` counts the units that were resampled.
     """
 
     metric: str
@@ -85,7 +85,7 @@ def measures_table(measures: Iterable[Measure], confidential: Collection[str] = 
 
 @dataclass(frozen=True)
 class GatedScorer:
-    """Gate and score range of a concept's scorer, as D2 and D3 need them."""
+    """The gate and the score range of a concept's scorer, which D2 and D3 need."""
 
     concept: str  # its concept; the value of `scorer` in SCORES
     status: Status = Status.OK  # `ok`, `no_scorer` or `scorer_invalid` (the gate failed)
@@ -108,7 +108,7 @@ class GatedScorer:
             raise CellError(self.status, self._why)
 
     def require_valid(self) -> None:
-        """Raise CellError with the scorer's status unless it passed its gate."""
+        """Raise CellError if the scorer did not pass its gate or scores positives no higher than negatives."""
         if self.status != Status.OK:
             raise CellError(self.status, self._why)
         if not self.score_range > 0:
@@ -120,10 +120,12 @@ class GatedScorer:
 
     @classmethod
     def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> "GatedScorer":
-        """Read the scorer of `concept` from MEASURES rows of its gate; `no_scorer` if there are none.
+        """Read the scorer of `concept` from the MEASURES rows of its gate.
 
-        `scorer.gate` is 1 if the gate is passed; rows with a `part` other than `verdict` in their params are single
-        checks. `scorer.positive_mean` and `scorer.negative_mean` hold the mean scores.
+        Without such rows, the status is `no_scorer`.
+
+        `scorer.gate` is 1 if the scorer passed the gate. Rows with a `part` other than `verdict` in their params are
+        single checks. `scorer.positive_mean` and `scorer.negative_mean` hold the mean scores.
         """
         # The rows of single checks have another part.
         parts = ((json.loads(row.get("params") or "{}").get("part", "verdict"), row) for row in rows)

@@ -279,10 +279,10 @@ LENS = pa.schema(
 
 
 def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -> pa.Schema:
-    """Return the schema of pooled vectors of one strategy at one layer, one row per passage.
+    """Return the schema of pooled vectors of a strategy at a layer, one row per passage.
 
-    A strategy with a readout has `num_parts` vectors of `width` concatenated in a row; the schema's metadata names
-    both.
+    For a strategy with a readout, each row concatenates `num_parts` vectors of `width`, and the metadata of the schema
+    holds the number of parts and the name of the readout.
     """
     notes = None if readout is None else {"num_parts": str(num_parts), "readout": readout}
     return pa.schema(
@@ -301,7 +301,10 @@ def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -
 
 
 def parts_of(table: pa.Table) -> tuple[int, str | None]:
-    """Return the vectors in a row of a VECTORS table, and their readout; 1 and None without parts."""
+    """Return the number of vectors in each row of a VECTORS table, and their readout.
+
+    Without parts, return 1 and None.
+    """
     notes = table.schema.metadata or {}
     if b"readout" not in notes:
         return 1, None
@@ -327,8 +330,8 @@ PILOT_ANSWERS = pa.schema(
 def predictions_schema(answer: pa.DataType) -> pa.Schema:
     """Return the schema of the predictions of a probing task, one row per seed and instance of dev or test.
 
-    An instance without a vector has one row with status and reason, and neither seed nor predictions. `answer` is the
-    type of a label, or float64 in a regression.
+    An instance without a vector has one row with status and reason, but without seed and predictions. `answer` is the
+    type of the labels, or float64 for a regression.
     """
     return pa.schema(
         [
@@ -347,12 +350,15 @@ def predictions_schema(answer: pa.DataType) -> pa.Schema:
 
 
 def features_schema(num_features: int, autoencoder: str) -> pa.Schema:
-    """Return FEATURES with the number of features and the id of the autoencoder in its metadata."""
+    """Return the schema FEATURES with the number of features and the id of the autoencoder as metadata."""
     return FEATURES.with_metadata({"num_features": str(num_features), "autoencoder": autoencoder})
 
 
 def autoencoder_of(table: pa.Table) -> tuple[int, str]:
-    """Return number of features and id of the autoencoder of a FEATURES table. Raise InputError without them."""
+    """Return the number of features and the autoencoder's id from the metadata of a FEATURES table.
+
+    Raise InputError if the metadata lacks either value.
+    """
     notes = table.schema.metadata or {}
     count = notes.get(b"num_features", b"")
     if not count.isdigit() or b"autoencoder" not in notes:
@@ -365,10 +371,11 @@ HIDDEN_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa
 
 
 def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
-    """Return the schema of kept states of one layer, one row per passage; T positions with special tokens, width D.
+    """Return the schema of kept hidden states of a layer, one row per passage.
 
-    The metadata's `hidden_dtype` is one of `HIDDEN_TYPES`: the states keep the dtype of the model. Imported states
-    have neither token ids nor ranges.
+    A passage has T positions, including special tokens, and states of width D. The states keep the dtype of the model,
+    which the metadata gives as `hidden_dtype`, a name from `HIDDEN_TYPES`. Imported states have no token ids and no
+    ranges.
     """
     return pa.schema(
         [
@@ -402,25 +409,25 @@ def directions_schema(width: int) -> pa.Schema:
 
 
 def error_of(row: Mapping[str, Any], otherwise: str = "no reason was recorded") -> CellError:
-    """Return the error that a row without a value records, with the reason `otherwise` if it has none."""
+    """Return the error that a row without a value records. If the row has no reason, the reason is `otherwise`."""
     return CellError(row["status"] or Status.FAILED, row["reason"] or otherwise)
 
 
 def table_from_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Make a table from dictionaries; missing columns are null."""
+    """Make a table from dictionaries. Columns that a dictionary lacks are null in its row."""
     names = schema.names
     return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows], schema=schema)
 
 
 def vector_column(matrix: np.ndarray, valid: np.ndarray | None = None) -> pa.FixedSizeListArray:
-    """Make a vector column from `matrix` [rows, width]; rows where `valid` is false are null."""
+    """Make a vector column from `matrix` [rows, width]. Rows where `valid` is false become null."""
     flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
     mask = None if valid is None else pa.array(~np.asarray(valid, dtype=bool))
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1], mask=mask)
 
 
 def vector_matrix(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Return the vectors of a column as float32 [rows, width]; null rows become NaN."""
+    """Return the vectors of a column as float32 [rows, width]. Null rows become NaN."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     width = array.type.list_size
     if array.null_count == 0:

@@ -51,7 +51,7 @@ class MalformedTaskError(InputError):
 
 
 def parse_task(message: Mapping[str, Any]) -> Task:
-    """Parse a task from JSON. Raise MalformedTaskError if it is none of this version."""
+    """Parse a task from JSON. Raise MalformedTaskError if the message is not a task of this schema version."""
     version, task_id = message.get("schema_version"), message.get("task_id", "?")
     if version != TASK_SCHEMA_VERSION:
         raise MalformedTaskError(

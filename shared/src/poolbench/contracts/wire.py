@@ -57,12 +57,15 @@ def progress_path(task_id: str) -> str:
 
 
 def cancel_path(task_id: str) -> str:
-    """Return the path of the mark that ends a task; the driver removes it when it sends the task again."""
+    """Return the path of the object that cancels a task.
+
+    The driver removes this object when it sends the task again.
+    """
     return f"cancelled/{task_id}"
 
 
 def run_path(run_id: str, name: str = "") -> str:
-    """Return the path of a file of a run's record, or of the folder of all of them."""
+    """Return the path of a file in a run's record. Without `name`, return the path of the record's folder."""
     return f"{RUNS_FOLDER}/{run_id}/{name}"
 
 

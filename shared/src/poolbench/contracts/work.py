@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
 
 class Work(NamedTuple):
-    """An amount of work. Only amounts of the same kind of task, unit and variant can be compared."""
+    """An amount of work. Two amounts can be compared only if they have the same kind of task, unit and variant."""
 
     amount: float
     unit: str
@@ -44,7 +44,7 @@ Shapes = Mapping[str, Shape]
 
 @dataclass(frozen=True)
 class Sized:
-    """A task and the sizes of its inputs, as the rules of its step read them."""
+    """A task with the sizes of its inputs, which the rules of its step read."""
 
     task: Task
     params: Any
@@ -59,7 +59,10 @@ class Sized:
 
     @property
     def read_width(self) -> str:
-        """Return the width of the vectors that the task reads, as a variant. Raise KeyError if it reads none."""
+        """Return the width of the vectors that the task reads, as a variant.
+
+        Raise KeyError if the task reads no vectors.
+        """
         widths = [shape.width for shape in self.inputs.values() if shape.width]
         if not widths:
             raise KeyError("vectors")

@@ -25,7 +25,7 @@ def mean_difference(context: DirectionContext) -> np.ndarray:
     reference="Zou et al. (2023), Representation engineering, 3.1 (PCA without labels)",
 )
 def principal_component(context: DirectionContext) -> np.ndarray:
-    """Return the first principal component of all vectors, scaled by the spread; the labels give the sign."""
+    """Return the first principal component of all vectors, scaled by the spread. Its sign comes from the labels."""
     component = top_component(context.vectors_nD - context.vectors_nD.mean(axis=0))
     return component * _sign_of(component @ mean_difference(context))
 
@@ -52,7 +52,10 @@ def probe_weights(context: DirectionContext) -> np.ndarray:
     draws=True,
 )
 def pair_difference_component(context: DirectionContext) -> np.ndarray:
-    """Return the first right singular vector of positive minus negative; true pairs, else random ones."""
+    """Return the first right singular vector of the differences positive minus negative.
+
+    The differences are taken within matched pairs, or within random pairs if there are no matched pairs.
+    """
     pairs = context.pairs_P2 if len(context.pairs_P2) else random_pairs(context.labels, context.seed)
     differences = context.vectors_nD[pairs[:, 0]] - context.vectors_nD[pairs[:, 1]]
     component = top_component(differences)
@@ -79,7 +82,10 @@ def discriminant(context: DirectionContext) -> np.ndarray:
     reference="Jorgensen et al. (2023), Improving activation steering with mean-centring",
 )
 def mean_centred(context: DirectionContext) -> np.ndarray:
-    """Return the mean of the positives minus that of both classes, the background: parallel to C1, of another norm."""
+    """Return the mean of the positives minus the mean of all vectors.
+
+    The mean of all vectors is the background of both classes. The result is parallel to C1, with another norm.
+    """
     return context.positives.mean(axis=0) - context.vectors_nD.mean(axis=0)
 
 
@@ -93,10 +99,11 @@ def mean_centred(context: DirectionContext) -> np.ndarray:
 def autoencoder_features(context: DirectionContext) -> np.ndarray:
     """Return the sum over the top features of (mean on the positives - mean on the negatives) times the decoder row.
 
-    This is the part of the reconstructed difference of means that these features carry. Vectors are not rescaled.
+    The sum is the part of the reconstructed difference of means that these features carry. Vectors are not rescaled.
 
     Raises:
-        CellError: `not_implemented` without an autoencoder; `failed` if it reads another width.
+        CellError: `not_implemented` without an autoencoder, or `failed` if the autoencoder reads vectors of another
+            width.
     """
     if context.sae is None:
         raise CellError(Status.NOT_IMPLEMENTED, "direction C5 needs a sparse autoencoder; name one in the run's saes")
@@ -108,9 +115,9 @@ def autoencoder_features(context: DirectionContext) -> np.ndarray:
 
 
 def top_component(rows_nD: np.ndarray) -> np.ndarray:
-    """Return the first right singular vector times its singular value [D]; zero if all rows are zero.
+    """Return the first right singular vector times its singular value [D]. If all rows are zero, return zeros.
 
-    The eigenvector is computed on the smaller side (rows or columns), started from a fixed vector.
+    The eigenvector is computed on the smaller side (rows or columns). The iteration starts from a fixed vector.
     """
     if min(rows_nD.shape) == 1:
         largest = int(np.argmax(np.linalg.norm(rows_nD, axis=1)))
@@ -133,9 +140,10 @@ def random_pairs(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def solved_by_rows(num_rows: int, width: int) -> bool:
-    """Return whether `shrunk_solve` holds matrices of rows x rows; otherwise they are of width x width.
+    """Return whether `shrunk_solve` works on matrices of rows x rows, as opposed to width x width.
 
-    Up to 5,000 rows it always does: the memory is small, and figures of earlier runs stay the same to the bit.
+    Up to 5,000 rows, it always works on rows x rows: this needs little memory, and keeps the values of earlier runs
+    unchanged to the last bit.
     """
     return num_rows <= max(width, 5_000)
 
@@ -143,11 +151,11 @@ def solved_by_rows(num_rows: int, width: int) -> bool:
 def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
     """Solve (Ledoit-Wolf covariance of the centred rows) x = target.
 
-    The n x n Gram matrix G = X X' is used, or the D x D matrix X'X if there are many rows: both have the same
-    trace and norm.
+    The n x n Gram matrix G = X X' is used or, if there are many rows, the D x D matrix X'X. Both have the same trace
+    and norm.
 
-    Reference: Ledoit & Wolf (2004), eqs. 9-14, with tr S = tr G / n, ||S||^2 = ||G||^2 / n^2; then (a I + b X'X) is
-    solved directly, or through G by Woodbury's identity.
+    Reference: Ledoit & Wolf (2004), eqs. 9-14, with tr S = tr G / n, ||S||^2 = ||G||^2 / n^2. The system (a I + b X'X)
+    is then solved directly, or through G by Woodbury's identity.
     """
     from scipy import linalg  # half a second, which commands that only check names need not wait for
 

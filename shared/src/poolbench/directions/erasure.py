@@ -10,24 +10,24 @@ _ROUNDING = 1e-10
 
 
 def orthonormal(directions_kD: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis [r, D] of what directions [k, D] span, float64."""
+    """Return an orthonormal basis [r, D] of the span of directions [k, D], in float64."""
     _, sizes, basis_kD = np.linalg.svd(np.atleast_2d(directions_kD).astype(np.float64), full_matrices=False)
     return np.asarray(basis_kD[sizes > sizes[0] * 1e-5])
 
 
 def without_directions(vectors_nD: np.ndarray, directions_kD: np.ndarray) -> np.ndarray:
-    """Return vectors [n, D] without their projection on what directions [k, D] span."""
+    """Return vectors [n, D] without their projection on the span of directions [k, D]."""
     basis_rD = orthonormal(directions_kD)
     return np.asarray(vectors_nD - (vectors_nD @ basis_rD.T) @ basis_rD)
 
 
 @dataclass(frozen=True)
 class Leace:
-    """The least change of vectors after which no linear probe does better than a constant (LEACE).
+    """The smallest change of vectors after which no linear probe does better than a constant (LEACE).
 
-    x - W^+ P W (x - mean), where W is the inverse root of the covariance of x, P projects on W c, and c is the
-    covariance of x and the label. On the vectors that it was fitted on, no erasing leaves a linear probe less. Other
-    vectors may keep more of the concept, above all where the fitted ones are fewer than D.
+    The changed vector is x - W^+ P W (x - mean). W is the inverse root of the covariance of x, P projects on W c, and c
+    is the covariance of x and the label. On the fitted vectors, no other erasure leaves less for a linear probe. Other
+    vectors may keep more of the concept, above all if fewer than D vectors were fitted.
 
     Reference: Belrose et al. (2023), LEACE: Perfect linear concept erasure in closed form, theorem 4.3.
     """
@@ -38,7 +38,10 @@ class Leace:
 
     @classmethod
     def fit(cls, vectors_nD: np.ndarray, labels: np.ndarray) -> Self:
-        """Return the change for vectors [n, D] and labels 0 and 1 [n]; none where the class means are equal."""
+        """Return the change for vectors [n, D] and labels 0 and 1 [n].
+
+        If the class means are equal, vectors stay unchanged.
+        """
         vectors = vectors_nD.astype(np.float64)
         mean_D = vectors.mean(axis=0)
         centred_nD = vectors - mean_D

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def matched_pairs(pair_ids: Sequence[str | None], labels: np.ndarray) -> np.ndarray:
-    """Return row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
+    """Return the row numbers (positive, negative) of each pair that has exactly one passage of each class, [P, 2]."""
     members: dict[str, list[int]] = {}
     for row, pair in enumerate(pair_ids):
         if pair is not None:
@@ -17,9 +17,10 @@ def matched_pairs(pair_ids: Sequence[str | None], labels: np.ndarray) -> np.ndar
 
 
 def pairs_by_id(passage_ids: Sequence[str], pair_ids: Sequence[str | None], labels: np.ndarray) -> np.ndarray:
-    """Return the matched pairs, or without any the first positive and negative, the second ones and so on, [P, 2].
+    """Return the matched pairs as rows of `passage_ids`, in the order of the ids of their positives, [P, 2].
 
-    Rows are those of `passage_ids`; pairs are in the order of the ids of their positives.
+    Without matched pairs, the first positive by id is paired with the first negative by id, the second with the second,
+    and so on.
     """
     pairs_P2 = matched_pairs(pair_ids, labels)
     order = sorted(range(len(passage_ids)), key=lambda row: passage_ids[row])

@@ -56,7 +56,7 @@ class DirectionSpec:
 
 @dataclass(frozen=True)
 class Direction:
-    """A direction [D] of unit norm, with its norm before it was scaled."""
+    """A direction [D] of unit norm, together with the norm before scaling."""
 
     id: str
     vector: np.ndarray
@@ -80,12 +80,12 @@ def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def compute_direction(direction_id: str, context: DirectionContext) -> Direction:
-    """Return the unit direction of one construction.
+    """Return the unit direction of a construction.
 
     Raises:
         UnknownNameError: The id is not registered.
-        CellError: `one_class` if a class is missing, `collapsed` if the direction is zero, or `non_finite` if it is not
-            finite or products of the vectors overflow.
+        CellError: `one_class` if a class is missing, `collapsed` if the direction is zero, or `non_finite` if the
+            direction is not finite or the vectors are so large that their products overflow.
     """
     spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:
@@ -98,7 +98,7 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
 
 
 def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) -> Direction:
-    """Normalise `raw` [D]. Raise CellError `collapsed` if it is zero, `non_finite` if it is not finite."""
+    """Normalise `raw` [D]. Raise CellError `collapsed` if `raw` is zero, or `non_finite` if `raw` is not finite."""
     norm = float(np.linalg.norm(raw))
     if not np.isfinite(norm):
         raise CellError(Status.NON_FINITE, f"direction {direction_id} has components that are not finite")

@@ -46,7 +46,7 @@ _BLOCK_VALUES = 1 << 26
 
 @dataclass(frozen=True)
 class SparseAutoencoder:
-    """An encoder and decoder of one layer's vectors."""
+    """A sparse autoencoder: an encoder and a decoder of the vectors at a layer."""
 
     id: str  # hash of weights and configuration
     architecture: str  # one of `ARCHITECTURES`
@@ -60,9 +60,11 @@ class SparseAutoencoder:
 
     @classmethod
     def from_folder(cls, path: Path) -> tuple[Self, dict[str, bytes]]:
-        """Return the autoencoder of a folder or file of any known format, and its files as an artifact holds them.
+        """Load the autoencoder from a folder or file of any known format.
 
-        Raise InputError, with the path, for what is wrong or missing.
+        Also return its files in the form of an artifact.
+
+        Raise InputError, with the path, if anything is wrong or missing.
         """
         files = read_folder(path)
         try:
@@ -72,7 +74,10 @@ class SparseAutoencoder:
 
     @classmethod
     def from_bytes(cls, weights: bytes, config: bytes) -> Self:
-        """Read a safetensors file and its configuration. Raise InputError for what is wrong or missing."""
+        """Load an autoencoder from a safetensors file and its configuration.
+
+        Raise InputError if anything is wrong or missing.
+        """
         settings = read_config(config)
         architecture = architecture_of(settings)
         tensors = read_tensors(weights)
@@ -99,7 +104,7 @@ class SparseAutoencoder:
 
     @property
     def width(self) -> int:
-        """Return the width d_in of its input."""
+        """Return d_in, the width of the vectors that the autoencoder reads."""
         return int(self.w_enc.shape[0])
 
     @property
@@ -108,7 +113,10 @@ class SparseAutoencoder:
         return int(self.w_enc.shape[1])
 
     def encode(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Return features, float32 [n, d_sae], each row on its own. Raise CellError `failed` for another width."""
+        """Return the features of vectors, float32 [n, d_sae]. Each row is encoded independently of the other rows.
+
+        Raise CellError `failed` if the vectors have another width than the autoencoder.
+        """
         if vectors_nD.shape[1] != self.width:
             reason = f"the autoencoder {self.id} reads width {self.width}; the vectors have {vectors_nD.shape[1]}"
             raise CellError(Status.FAILED, reason)
@@ -121,7 +129,7 @@ class SparseAutoencoder:
         return np.asarray(features_nF @ self.w_dec + self.b_dec)
 
     def direction_of(self, features: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the sum of the decoder rows of some features, each times its weight, float64 [d_in]."""
+        """Return the weighted sum of the decoder rows of the given features, float64 [d_in]."""
         return np.asarray(weights @ self.w_dec[features].astype(np.float64))
 
     def _encode(self, x_nD: np.ndarray) -> np.ndarray:

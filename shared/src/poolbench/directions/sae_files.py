@@ -29,11 +29,11 @@ _DEFAULTS: Mapping[str, Any] = {"architecture": "standard", "apply_b_dec_to_inpu
 def read_folder(path: Path) -> dict[str, bytes]:
     """Return the files of an autoencoder under their names in an artifact.
 
-    `path` is a folder of SAELens, or another with one `.safetensors` file and `cfg.json`, or the `.safetensors` file
-    itself; or a folder of another format (`sae_formats`), or its file of weights. Those are converted; equal files give
-    equal bytes. A configuration without a key that features depend on gets its default.
+    `path` is a folder of SAELens, a folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file
+    itself. It may also be a folder or a weight file of another format (`sae_formats`), which is then converted. Equal
+    files give equal bytes. If the configuration lacks a key that features depend on, the default is used.
 
-    Raise InputError, with the path, for missing or damaged files, formats that are not read, and sites other than the
+    Raise InputError, with the path, for missing or damaged files, unsupported formats, and sites other than the
     residual stream.
     """
     try:
@@ -65,9 +65,9 @@ def _saelens(path: Path) -> dict[str, bytes]:
 
 
 def read_config(config: bytes) -> dict[str, Any]:
-    """Return the configuration, with the defaults of SAELens.
+    """Return the configuration, completed with the defaults of SAELens.
 
-    Raise InputError if it is not a JSON object, is that of another tool, or asks for rescaled features.
+    Raise InputError if the configuration is not a JSON object, belongs to another tool, or asks for rescaled features.
     """
     try:
         settings = json.loads(config)
@@ -91,7 +91,10 @@ def read_config(config: bytes) -> dict[str, Any]:
 
 
 def architecture_of(settings: Mapping[str, Any]) -> str:
-    """Return the architecture that a configuration names. Raise InputError if it, or its activation, is unknown."""
+    """Return the architecture that a configuration names.
+
+    Raise InputError if the architecture or activation is unknown.
+    """
     name = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
     architecture = {"standard": "relu"}.get(name, name)
     if name == "standard":  # older configurations name the activation beside it

@@ -9,10 +9,10 @@ from poolbench.errors import InputError
 
 
 def load_torch(path: Path) -> dict[Any, np.ndarray]:
-    """Return the tensors of a file by name; a single one as `tensor`.
+    """Return the tensors of a file by name. If the file is a single tensor, its name is `tensor`.
 
     Raises:
-        InputError: The file is damaged, or holds anything else than tensors.
+        InputError: The file is damaged, or holds anything other than tensors.
     """
     tensors, facts = load_torch_record(path)
     if facts:
@@ -21,7 +21,9 @@ def load_torch(path: Path) -> dict[Any, np.ndarray]:
 
 
 def load_torch_record(path: Path) -> tuple[dict[Any, np.ndarray], dict[str, Any]]:
-    """Return the tensors of a file by name, a single one as `tensor`, and the texts and numbers beside them.
+    """Return the tensors of a file by name, and the texts and numbers stored beside the tensors.
+
+    If the file is a single tensor, its name is `tensor`.
 
     Raises:
         InputError: The file is damaged, or holds other objects.

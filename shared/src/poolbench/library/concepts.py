@@ -28,13 +28,16 @@ _RECALLED: dict[str, Concept] = {}
 
 
 class Library:
-    """The concepts of users in one object store."""
+    """The concepts that users have added to an object store."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
 
     def find(self, name: str) -> Concept | None:
-        """Return the concept of this id, or None if there is none. Raise IntegrityError if it is damaged."""
+        """Return the concept with this id, or None if there is no such concept.
+
+        Raise IntegrityError if it is damaged.
+        """
         if not re.fullmatch(CONCEPT_PATTERN, name):
             return None
         try:
@@ -55,10 +58,10 @@ class Library:
         return [concept for name in names if (concept := self.find(name)) is not None]
 
     def add(self, concept: Concept, passages: pa.Table) -> None:
-        """Store a concept with its PASSAGES; `concept.corpus` is their revision.
+        """Store a concept with its PASSAGES. `concept.corpus` is the revision of the passages.
 
         Raises:
-            ConceptTakenError: A concept of this id exists here or is built in.
+            ConceptTakenError: A concept with this id is in the store or is built in.
             ConfigError: The id is not valid.
         """
         if not re.fullmatch(CONCEPT_PATTERN, concept.id):
@@ -87,9 +90,9 @@ class Library:
         return table
 
     def remove(self, name: str) -> None:
-        """Remove a concept, its definition last. Artifacts that runs have made from its passages stay.
+        """Remove a concept. Its definition is removed last. Artifacts that runs have made from its passages stay.
 
-        Raise NotFoundError if there is none.
+        Raise NotFoundError if the store has no such concept.
         """
         if not re.fullmatch(CONCEPT_PATTERN, name) or not self.store.exists(_path(name, _FILE)):
             here = ", ".join(concept.id for concept in self.all()) or "none"
@@ -113,10 +116,12 @@ def _find(name: str) -> Concept | None:
 
 
 def recall(definitions: bytes) -> None:
-    """Let this process find the concepts that a run recorded, before those of the store, until the next call.
+    """Let this process find the concepts that a run recorded, until the next call.
+
+    Recorded concepts take precedence over the concepts of the store.
 
     Args:
-        definitions: What `definitions_of` returned; nothing for a run without concepts of users.
+        definitions: Return value of `definitions_of`, which is empty for a run without users' concepts.
     """
     _RECALLED.clear()
     _RECALLED.update((concept.id, concept) for concept in _DEFINITIONS.validate_json(definitions or b"[]"))
@@ -124,7 +129,10 @@ def recall(definitions: bytes) -> None:
 
 
 def definitions_of(names: Iterable[str]) -> bytes:
-    """Return the definitions of the concepts of users among these and their neighbours; nothing if there are none."""
+    """Return the definitions of all users' concepts among these concepts and their neighbours.
+
+    Without such concepts, the result is empty.
+    """
     measured = [CONCEPTS.get(name) for name in names]
     concept_by_name = {name: CONCEPTS.get(name) for concept in measured for name in (concept.id, *concept.neighbours)}
     user_concepts = [concept for concept in concept_by_name.values() if concept.corpus]

@@ -43,14 +43,15 @@ class NamedDirection:
 
     Attributes:
         construction: Method that made the vector.
-        key: Of the artifact that holds it.
-        d1: AUROC of the strategy at this layer; None where the run has no value.
-        gain: `d2.best_gain` of the direction; None where the run has no value.
-        gain_where_chosen: The same on the half of the openings that `gain` is not read on; None in tables of
-            earlier releases.
-        best_strength: `d2.best_strength`, at which `gain` is read; None as `fluent_strength`, and in such tables.
-        fluent_strength: Highest strength in residual norms at which the run's texts were fluent; None where it did
-            not steer, or not in this unit.
+        key: Key of the artifact that holds the vector.
+        d1: AUROC of the strategy at this layer; None if the run has no value.
+        gain: `d2.best_gain` of the direction, or None if the run has no value.
+        gain_where_chosen: Gain on the half of the openings that `gain` is not computed on. None in tables of earlier
+            releases.
+        best_strength: `d2.best_strength`, the strength that `gain` is computed at. None if the run did not steer, or
+            steered in another unit, and in tables of earlier releases.
+        fluent_strength: Highest strength in residual norms at which the run's texts were fluent. None if the run did
+            not steer, or steered in another unit.
     """
 
     run: str
@@ -71,8 +72,9 @@ class NamedDirection:
         return f"{self.concept} by {self.strategy} at layer {self.layer}, of run {self.run}"
 
     def fits(self, model: ModelRef) -> bool:
-        """Return whether the direction was made in this model, with the same weights if the revision is known
-        beforehand.
+        """Return whether the direction was made in this model.
+
+        If the model's revision is known, the weights must match too.
         """
         return self.model == model.id and model.revision in (None, self.model_revision)
 
@@ -83,7 +85,10 @@ class NamedDirection:
 
 
 class NamedDirections:
-    """The directions of an object store, with the last tables and vectors cached; several threads may use it."""
+    """The directions of an object store.
+
+    The latest tables and vectors are cached. Several threads may share the object.
+    """
 
     def __init__(self, artifacts: Artifacts, listed_s: float = LISTED_S) -> None:
         self._artifacts, self._listed_s = artifacts, listed_s
@@ -125,12 +130,12 @@ class NamedDirections:
         layer: int | None = None,
         run: str | None = None,
     ) -> NamedDirection:
-        """Return the best direction of the latest run of a model that has one of this name.
+        """Return the best direction for a concept from the latest run of the model that has a matching direction.
 
         Raises:
             RestrictedError: The concept is sensitive.
-            NotFoundError: No run has made one; it says what there is.
-            IntegrityError: The table of a run, which may have one, is damaged, and no other run has.
+            NotFoundError: No run has a matching direction. The message lists alternatives.
+            IntegrityError: The table of a run that may hold a match is damaged, and no other run has a match.
         """
         names = (model, concept, strategy, layer, run)
         listed_at_s, tables = self._listing
@@ -186,10 +191,10 @@ class NamedDirections:
 
 
 def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
-    """Return the table of a run's directions, for each concept the best first, then by D1.
+    """Return the table of a run's directions. The directions of each concept are sorted from the best to the worst.
 
-    The best one is chosen on the half of the openings that its gain is not read on: the highest of many gains is too
-    high.
+    They are compared by `gain_where_chosen` and then by D1. The gain itself is not used, because the highest of many
+    gains is too high.
     """
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -36,13 +36,19 @@ class NamedScorer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that fit it, besides its key; of several concepts at once only an import's source."""
+        """Return the names that requests may use for the scorer, besides its key.
+
+        Only the source of an import can be a name of scorers of several concepts.
+        """
         source = (self.base,) if "/" in self.base else ()
         return (self.concept, f"{self.concept}@{self.base}", self.id, *source)
 
 
 def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, requested: bool) -> None:
-    """Record a scorer under its names. A run leaves an earlier record as it is."""
+    """Record a scorer under its names.
+
+    Without `requested` (a scorer made by a run), an existing record is left unchanged.
+    """
     body = {"concept": concept, "base": base, "scorer": key, "requested": requested}
     slug = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "base"
     path = f"{scorers_path(concept)}{slug}-{digest(key, 6)}.json"
@@ -50,13 +56,13 @@ def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, reques
 
 
 def record_gate(store: ObjectStore, concept: str, key: str, gate: str, *, passed: bool, reason: str) -> None:
-    """Record what the gate at the artifact `gate` found about the scorer `key`."""
+    """Record the verdict of the gate artifact `gate` on the scorer `key`."""
     body = {"gate": gate, "passed": passed, "reason": reason}
     store.put(f"{_gates_path(concept, key)}{digest(gate, 6)}.json", json.dumps(body).encode())
 
 
 class ScorerRecords:
-    """The records of scorers and gates that an object store has now, by one listing."""
+    """The records of scorers and gates that an object store holds now, from a single listing."""
 
     def __init__(self, store: ObjectStore, read: Callable[[ObjectInfo], bytes] | None = None) -> None:
         """List the records; `read` returns the bytes of one, by default from the store."""
@@ -91,7 +97,9 @@ class ScorerRecords:
         return sorted(scorers, key=lambda one: one.id)
 
     def gate(self, concept: str, key: str) -> tuple[bool, str | None] | None:
-        """Return whether a scorer passed every gate that judged it, and the reasons why not; None where none did.
+        """Return whether a scorer passed all of its gates, and the reasons of failed gates.
+
+        Return None if no gate judged it.
 
         Raises:
             IntegrityError: A record cannot be read.

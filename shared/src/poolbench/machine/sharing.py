@@ -21,17 +21,17 @@ STORE, BROKER = "store", "broker"
 
 
 def folder_ids(settings: ClusterSettings) -> dict[str, str]:
-    """Return the id of each folder of the cluster that this process may read and write: of stores and of the broker.
+    """Return the ids of the cluster's folders (stores and broker) that this process may read and write, by setting.
 
-    A folder without an id gets one. Its first writer wins. A service that is reached over the network has no folder,
-    and so no id here.
+    A folder without an id gets an id, and the first writer wins. A service that is reached over the network has no
+    folder, and so no id here.
     """
     id_by_name = {name: _id(folder) for name, folder in folders(settings).items()}
     return {name: mark for name, mark in id_by_name.items() if mark}
 
 
 def folders_here() -> dict[str, str]:
-    """Return the ids of the cluster's folders on this node; none if this node does not know where the cluster is."""
+    """Return the ids of the cluster's folders on this node. If this node has no address of the cluster, return none."""
     try:
         return folder_ids(ClusterSettings.load())
     except ConfigError:
@@ -46,12 +46,12 @@ def folders(settings: ClusterSettings) -> dict[str, Path]:
 
 
 def require_shared(settings: ClusterSettings, expected: dict[str, str]) -> None:
-    """Raise ConfigError if a folder of this node is not the one whose id is expected.
+    """Raise ConfigError if a folder of this node has another id than expected.
 
     Args:
-        settings: The cluster, as this process reaches it.
-        expected: Ids by the name of the setting, from `folder_ids` of another process. A name that only one side has
-            is not compared: the other one may lack the right to read that folder.
+        settings: The settings by which this process reaches the cluster.
+        expected: Expected ids by the name of the setting, from `folder_ids` of another process. A name that only one
+            side has is not compared, because the other side may lack the right to read that folder.
     """
     here, where = folder_ids(settings), folders(settings)
     for name in expected.keys() & here.keys():

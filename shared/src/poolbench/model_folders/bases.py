@@ -24,7 +24,7 @@ _SAFE, _PICKLED = "*.safetensors", "pytorch_model*.bin"
 
 @dataclass(frozen=True)
 class Base:
-    """A folder with a BERT, with its configured name and the hash of its weights."""
+    """A folder with a BERT model, its configured name and the hash of its weights."""
 
     name: str
     folder: Path
@@ -32,12 +32,12 @@ class Base:
 
 
 def find_base(name: str, revision: str | None = None) -> Base:
-    """Return the base of a packaged name, a folder or a Hugging Face id; for errors see `locate`."""
+    """Return the base with a packaged name, a folder or a Hugging Face id. Errors are raised as in `locate`."""
     return locate(name, revision)
 
 
 def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
-    """Return the base of a name, and of a subfolder on request; raise UnknownModelError or ModelError."""
+    """Return the base with this name, optionally from a subfolder. Raise UnknownModelError or ModelError."""
     weights = [_SAFE, _PICKLED] if ScorerSettings.load().trust_pickle else [_SAFE]
     root = _folder(name, revision, [f"{subfolder}/{pattern}" if subfolder else pattern for pattern in weights])
     folder = root / subfolder
@@ -55,12 +55,18 @@ def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
 
 
 def locate_tokenizer(name: str) -> Path:
-    """Return the folder of a base's tokenizer; from Hugging Face, nothing else is fetched. Errors as in `locate`."""
+    """Return the folder of a base's tokenizer.
+
+    No other files are fetched from Hugging Face. Errors are raised as in `locate`.
+    """
     return _folder(name, None, [])
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
-    """Return a folder's files of weights, preferably safetensors; raise ModelError if none may be read."""
+    """Return the weight files in a folder, preferably safetensors.
+
+    Raise ModelError if there are no files that may be read.
+    """
     if safe := sorted(folder.glob(_SAFE)):
         return safe
     pickled = sorted(folder.glob(_PICKLED))

@@ -28,10 +28,10 @@ def requested_model(model: str, *, revision: str | None = None, dtype: str | Non
 
 
 def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str], bool] = is_hub_id) -> None:
-    """Refuse a name that would open a folder that requests may not name.
+    """Refuse a model name that stands for a folder which requests may not name.
 
     Raises:
-        UnknownModelError: The name is not a preset, an id or a folder; with the nearest presets.
+        UnknownModelError: The name is not a preset, an id or a folder. The message has the nearest presets.
         ModelError: The folder is not allowed, whether or not it exists.
     """
     if name in presets:
@@ -49,7 +49,10 @@ def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str]
 
 
 def list_folder(name: str) -> str:
-    """Return what a client on the operator's machine sends for a model; a folder is listed for the services."""
+    """Return the model name that a client on the operator's machine sends.
+
+    A folder is first listed for the services.
+    """
     folder = None if name in MODEL_PRESETS else local_folder(name)
     if folder is None:
         return name

@@ -9,7 +9,7 @@ _OFFLINE = "HF_HUB_OFFLINE"
 
 
 def unreadable(what: str, ref: ModelRef, error: Exception, trust_setting: str) -> ModelError:
-    """Return the error of `what` of a model.
+    """Return the error for a part of a model that cannot be read. The message calls the part `what`.
 
     Args:
         trust_setting: Variable by which the operator lets models run code of their own.

@@ -30,7 +30,10 @@ def last_token(context: TokenContext) -> Weights:
     collapses_with_bos=True,
 )
 def first_token(context: TokenContext) -> Weights:
-    """Put all weight on position 0, special or not; constant under causal attention when it is BOS."""
+    """Put all weight on position 0, which may be a special token.
+
+    If position 0 holds a BOS and attention is causal, the vector is constant.
+    """
     return context.mean_of(np.zeros(1, dtype=np.int64))
 
 
@@ -107,7 +110,10 @@ def last_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     "W3_middle_k", version=1, family="window", summary="mean of the k tokens in the middle", reference=CARD
 )
 def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
-    """Average the `k` centred real tokens; the odd one out is on the right."""
+    """Average the `k` real tokens in the middle.
+
+    If they cannot be centred exactly, one more token is left out on the right.
+    """
     start = max(0, (len(context.real) - k) // 2)
     return _window(context, context.real[start : start + k], k)
 
@@ -121,10 +127,10 @@ def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     switches=("remainder",),
 )
 def hierarchical(context: TokenContext, *, chunks: NumParts = 4, remainder: bool = False) -> Weights:
-    """Average chunk means; the first chunks take the remainder.
+    """Average the means of chunks. If the tokens do not divide evenly, the first chunks are longer by one token.
 
-    With `remainder`, as in the reference: chunks of T // `chunks` tokens, and the rest is a chunk of its own. It weighs
-    as much as the others, so that the single last token of 401 gets a fifth of the weight.
+    With `remainder`, chunks have T // `chunks` tokens and the rest is a further chunk, as in the reference. This chunk
+    weighs as much as the others: the single last token of 401 gets a fifth of the weight.
     """
     size = max(1, len(context.real) // chunks)
     starts = range(size, len(context.real), size)

@@ -23,7 +23,7 @@ Outcome = Answer | CellError
 
 @dataclass(frozen=True)
 class Request:
-    """A strategy with its parameters."""
+    """A strategy together with its parameters."""
 
     strategy: StrategySpec
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -41,7 +41,7 @@ class Request:
         return self.strategy.id
 
     def outcome(self, context: TokenContext) -> Outcome:
-        """Return the strategy's answer for this passage, or the error of its row."""
+        """Return the strategy's answer for a passage, or the error that its row will hold."""
         try:
             return self.strategy.weigh(context, self.params)
         except CellError as error:
@@ -50,9 +50,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Weighing:
-    """The outcomes of a batch that are the same at every layer; `None` for a strategy that depends on the layer.
+    """The outcomes of a batch that do not depend on the layer. A strategy that depends on the layer has `None`.
 
-    The host computes them while the device is still running the model.
+    The host computes these outcomes while the device is still running the model.
     """
 
     requests: Sequence[Request]
@@ -63,11 +63,11 @@ class Weighing:
 
     @classmethod
     def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> "Weighing":
-        """Compute what does not depend on the layer."""
+        """Compute the outcomes that do not depend on the layer."""
         return cls(requests, contexts, [_fixed(context, requests) for context in contexts])
 
     def at_layer(self, passage: int, context: TokenContext, sinks_T: np.ndarray) -> list[Outcome]:
-        """Return the outcomes of one passage, given its context with one layer's signals and what to leave out."""
+        """Return the outcomes of a passage, given its context with a layer's signals and the sinks to leave out."""
         fixed = self.fixed[passage]
         if not sinks_T.any():
             return [
@@ -91,13 +91,13 @@ def _fixed(context: TokenContext, requests: Iterable[Request | None]) -> list[Ou
 
 
 class PooledBatch(NamedTuple):
-    """What one layer of a batch of passages gave.
+    """The pooled vectors of a batch of passages at one layer.
 
     Attributes:
-        vectors_BSD: Float32, NaN for an error. An outcome of parts has NaN in its own row and P further rows after
-            those of the strategies (see `split_parts`).
-        outcomes: One per passage and strategy.
-        num_sinks: Attention sinks of each passage.
+        vectors_BSD: Float32, NaN for an error. An outcome with P parts has NaN in its own row. Its parts are P further
+            rows after the rows of the strategies (see `split_parts`).
+        outcomes: One outcome per passage and strategy.
+        num_sinks: Number of attention sinks in each passage.
     """
 
     vectors_BSD: np.ndarray
@@ -114,9 +114,9 @@ def pool_layer(
     """Pool one layer of a batch of passages with every strategy.
 
     Args:
-        states: Hidden states of each passage over all its positions, [T, D], any float type, any one device.
+        states: Hidden states of each passage over all its positions, [T, D]. Any float type, all on the same device.
         weighing: Requests and their fixed outcomes.
-        signals: Captured signals of each passage at this layer; `norms` are added here.
+        signals: Captured signals of each passage at this layer. The signal `norms` is added here.
         sinks: Which tokens are attention sinks, and whether they are left out.
     """
     outcomes, contexts, num_sinks = weigh_layer(states, weighing, signals, sinks)
@@ -131,7 +131,7 @@ def pool_layer(
 def weigh_layer(
     states: Sequence[Tensor], weighing: Weighing, signals: Sequence[Signals] | None, sinks: SinkRule
 ) -> tuple[list[list[Outcome]], list[TokenContext], list[int]]:
-    """Return the outcomes of each passage and strategy, each passage without its left-out sinks, and its sinks.
+    """Return the outcomes for each passage and strategy, the passages without left-out sinks, and the numbers of sinks.
 
     Arguments are those of `pool_layer`.
     """
@@ -148,16 +148,16 @@ def weigh_layer(
 
 
 def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext) -> Tensor:
-    """Pool one passage at one layer with all strategies: one matrix product, and the reductions beside it.
+    """Pool one passage at one layer with all strategies: one matrix product, then the reductions.
 
     Args:
         h_TD: Hidden states over all positions.
-        weights_ST: One row per strategy, then the parts; rows of reductions and errors are overwritten.
-        outcomes: One per strategy.
-        context: Gives the positions that reductions read.
+        weights_ST: One row per strategy, then the parts. The pooled rows of reductions and errors are overwritten.
+        outcomes: One outcome per strategy.
+        context: The passage, which gives the positions that reductions read.
 
     Returns:
-        Float32 [S, D], then the parts; NaN in the rows of errors and of strategies with parts.
+        Float32 [S, D], then the parts. Rows of errors and of strategies with parts are NaN.
     """
     h_TD = h_TD.float()
     pooled_SD = weights_ST @ h_TD
@@ -170,7 +170,7 @@ def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], 
 
 
 def split_parts(vectors_RD: np.ndarray, outcomes: Sequence[Outcome]) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-    """Split one passage's rows into vectors [S, D], and the parts [P, D] by number of the strategy."""
+    """Split the rows of a passage into the strategies' vectors [S, D] and the parts [P, D] by strategy index."""
     parts, end = {}, len(outcomes)
     for index, outcome in enumerate(outcomes):
         if isinstance(outcome, Parts):

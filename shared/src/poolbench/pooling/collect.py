@@ -14,7 +14,10 @@ from poolbench.statuses import Status
 
 
 class VectorCollector:
-    """Rows of every strategy at one layer of width D, filled in any order and written in passage order."""
+    """The rows of every strategy at one layer of width D.
+
+    Passages are added in any order and written in passage order.
+    """
 
     def __init__(
         self, passage_ids: Sequence[str], strategy_ids: Sequence[str], width: int, sinks: SinkRule = LEAVE_OUT
@@ -30,7 +33,7 @@ class VectorCollector:
         self._sinks, self._num_sinks = sinks, np.zeros(num, dtype=np.int32)
 
     def add(self, passage: int, vectors_RD: np.ndarray, outcomes: Sequence[Outcome], num_sinks: int) -> None:
-        """Add one passage's output of `pool_layer`. A vector that is not finite becomes a `non_finite` row."""
+        """Add the output of `pool_layer` for one passage. A vector that is not finite becomes a `non_finite` row."""
         self._num_sinks[passage] = num_sinks
         vectors_SD, parts = split_parts(vectors_RD, outcomes)
         self._vectors[:, passage] = vectors_SD

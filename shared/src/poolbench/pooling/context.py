@@ -17,9 +17,9 @@ def word_span_of_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the words that each token overlaps, as half-open index ranges.
 
-    Ranges `[s, e)` and `[a, b)` overlap when `s < b` and `a < e`. A range that includes the space before a word
-    belongs to that word only, and a range without width (trimmed white space, special tokens at 0:0) belongs to a word
-    only when strictly inside it.
+    Ranges `[s, e)` and `[a, b)` overlap when `s < b` and `a < e`. A range that includes the space before a word belongs
+    to that word only. A range without width (trimmed white space, special tokens at 0:0) belongs to a word only if it
+    lies strictly inside the word.
 
     Args:
         offsets: Character range of each token, [T, 2].
@@ -27,7 +27,7 @@ def word_span_of_tokens(
         word_end: Character after each word, ascending, [W].
 
     Returns:
-        `first` and `stop`, both [T]: token t overlaps words `first[t] <= w < stop[t]`.
+        `first` and `stop`, both [T]. Token t overlaps the words `first[t] <= w < stop[t]`.
     """
     first = np.searchsorted(word_end, offsets[:, 0], side="right")
     stop = np.searchsorted(word_start, offsets[:, 1], side="left")
@@ -46,7 +46,7 @@ def tokens_of_words(
 def first_tokens_of_words(offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray) -> np.ndarray:
     """Return which tokens are the first to overlap some word, as ascending indices into `offsets`.
 
-    A token is the first of a word when it reaches beyond every word that the tokens before it overlapped.
+    A token is the first of a word if it reaches beyond all words that earlier tokens overlap.
     """
     first, stop = word_span_of_tokens(offsets, word_start, word_end)
     reached = np.maximum.accumulate(np.concatenate([[0], stop]))[:-1]
@@ -64,7 +64,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Parts:
-    """Weights [P, T] of P pooled vectors per passage, which a readout combines into one vector."""
+    """Weights [P, T] of the P pooled vectors of a passage, which a readout combines into one vector."""
 
     values: np.ndarray
     applied: bool
@@ -140,19 +140,22 @@ class TokenContext:
 
     @property
     def of_text(self) -> np.ndarray:
-        """Return which tokens are real in the whole text [T]. Attention, gradients and sinks refer to all of it."""
+        """Return a mask [T] of the real tokens in the whole text, which attention, gradients and sinks refer to."""
         return ~self.special if self.text is None else self.text
 
     def without(self, left_out_T: np.ndarray) -> "TokenContext":
-        """Return the same passage without some real tokens; `left_out_T` is a boolean mask [T]."""
+        """Return a copy of the passage that leaves out some real tokens. `left_out_T` is a boolean mask [T]."""
         return replace(self, special=self.special | left_out_T)
 
     def at_layer(self, signals: Signals) -> "TokenContext":
-        """Return the same passage with the signals of one layer added."""
+        """Return a copy of the passage with the signals of a layer added."""
         return replace(self, signals={**self.signals, **signals})
 
     def require(self, name: str) -> np.ndarray:
-        """Return the signal `name`, [T] or [H, T]. Raise CellError if it is missing or does not cover all positions."""
+        """Return the signal `name`, [T] or [H, T].
+
+        Raise CellError if the signal is missing or does not cover all positions.
+        """
         signal = self.signals.get(name)
         if signal is None:
             raise CellError(Status.FAILED, f"no {name} per token: this model or these kept states do not give it")
@@ -163,7 +166,10 @@ class TokenContext:
         return signal
 
     def annotation(self) -> Words:
-        """Return the annotation. Raise CellError if it is missing, or if tokens cannot be aligned with words."""
+        """Return the annotation.
+
+        Raise CellError if there is no annotation, or if tokens cannot be aligned with words.
+        """
         name = repr(self.passage_id)
         if len(self.offsets) < self.num_positions:
             raise CellError(Status.FAILED, f"the tokens of passage {name} have no character offsets")
@@ -172,7 +178,7 @@ class TokenContext:
         return self.words
 
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:
-        """Return the indices of the real tokens that overlap a selected word; `chosen_W` is a boolean mask [W]."""
+        """Return the indices of the real tokens that overlap a chosen word. `chosen_W` is a boolean mask [W]."""
         words = self.annotation()
         mask_W = np.asarray(chosen_W, dtype=bool)
         inside = tokens_of_words(self.offsets, words.start, words.end, mask_W)

@@ -15,12 +15,12 @@ from poolbench.statuses import Status
 
 
 class TokenShares(NamedTuple):
-    """What the T tokens of a passage add to its vector.
+    """The contribution of each of the T tokens of a passage to the pooled vector.
 
     Attributes:
-        weights_T: Weight of each token; of a reduction the share of the dimensions whose value is the token's.
-        contributions_T: Part of each token in the projection of the vector, which is their sum; None without a
-            direction.
+        weights_T: Weight of each token. For a reduction, the share of the dimensions whose value comes from the token.
+        contributions_T: Part of each token in the projection of the vector. The parts sum to the projection. None
+            without a direction.
     """
 
     weights_T: np.ndarray
@@ -34,14 +34,15 @@ def explain_layer(
     sinks: SinkRule = LEAVE_OUT,
     direction_D: np.ndarray | None = None,
 ) -> list[list[TokenShares | CellError]]:
-    """Return the shares of tokens for each passage and strategy, or why there are none.
+    """Return the shares of tokens for each passage and strategy, or the error if there are none.
 
-    A weighted strategy gives token t the contribution w_t (h_t . d). The value of a reduction in a dimension is that of
-    one token, or the mean of several: equal maxima share it, and the median of an even number is of two.
+    A weighted strategy gives token t the contribution w_t (h_t . d). In each dimension, a reduction takes the value of
+    one token, or the mean of several: equal maxima share the value, and the median of an even number comes from two
+    tokens.
 
     Args:
-        direction_D: Direction to project on, of any norm; None leaves contributions out. The others are those of
-            `poolbench.pooling.batch.pool_layer`.
+        direction_D: Direction to project on, of any norm. None leaves contributions out. The other arguments are those
+            of `poolbench.pooling.batch.pool_layer`.
     """
     outcomes, contexts, _ = weigh_layer(states, weighing, signals, sinks)
     return [

@@ -26,7 +26,10 @@ SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling m
     board="extended",
 )
 def median(context: TokenContext) -> Reduction:
-    """Return the element-wise median over the real tokens; the mean of the two middle values for an even number."""
+    """Return the element-wise median over the real tokens.
+
+    For an even number, this is the mean of the two middle values.
+    """
     return Reduction("median")
 
 
@@ -68,7 +71,7 @@ def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le
     board="extended",
 )
 def unit_mean(context: TokenContext) -> Weights:
-    """Put weight 1 / (T * norm) on every real token; a zero state stays zero."""
+    """Put weight 1 / (T * norm) on every real token. A token whose state is zero gets weight 0."""
     norms = context.require("norms")
     inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
     return _scaled(context, inverse / len(context.real))
@@ -112,10 +115,11 @@ def mean_sqrt_len(context: TokenContext) -> Weights:
     board="extended",
 )
 def input_x_gradient(context: TokenContext) -> Weights:
-    """Weigh by the first-order change of the loss if the token's state were removed.
+    """Weigh tokens by the first-order change of the loss if the token's state were removed.
 
-    Behind the last block there is only a norm, whose output does not change when h is scaled: h . dL/dh is zero there,
-    up to rounding. If h and its gradient are orthogonal at every token, up to `RIGHT_ANGLE`, the weights are A1's.
+    After the last block there is only a norm, whose output does not change when h is scaled. There h . dL/dh is zero,
+    up to rounding. If h and its gradient are orthogonal at every token, up to `RIGHT_ANGLE`, the weights are those of
+    A1.
     """
     product, lengths = np.abs(context.require("gradient_dot")), context.require("norms") * context.require("gradient")
     if np.all(product[context.real] <= RIGHT_ANGLE * lengths[context.real]):
@@ -154,5 +158,8 @@ def _scaled(context: TokenContext, values_T: np.ndarray) -> Weights:
     whole_text=True,
 )
 def mean_all(context: TokenContext) -> Weights:
-    """Put equal weight on every position; of a span, on its tokens and on those that the tokenizer added."""
+    """Put equal weight on every position.
+
+    In a span, put equal weight on its tokens and those that the tokenizer added.
+    """
     return context.mean_of(np.flatnonzero(~context.special | ~context.of_text))

@@ -17,7 +17,7 @@ from poolbench.pooling.states import KeptPassage, read_states, width_of
 
 
 def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
-    """Return the annotation rows of a table by passage id; empty without a table."""
+    """Return the annotation rows of a table by passage id. Without a table, the result is empty."""
     if annotations is None:
         return {}
     return {row["passage_id"]: Words.from_row(row) for row in annotations.to_pylist()}
@@ -35,13 +35,14 @@ def pool_kept(
         shards: STATES tables of one layer, in any order.
         requests: Strategies and parameters.
         annotations: ANNOTATIONS of the same passages, for linguistic strategies.
-        sinks: Which tokens are attention sinks, and whether they are left out; kept inflow has followed the same rule.
+        sinks: Which tokens are attention sinks, and whether they are left out. Kept inflow must have been computed by
+            the same rule.
 
     Returns:
         A VECTORS table by strategy id, in the order of the passages.
 
     Raises:
-        InputError: A shard is not a table of states, or a passage is there twice.
+        InputError: A shard is not a table of states, or a passage occurs twice.
     """
     words = words_by_passage(annotations)
     positions: list[int] = []

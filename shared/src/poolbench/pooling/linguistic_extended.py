@@ -31,8 +31,8 @@ SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
 def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Weights:
     """Average the tokens of words whose incoming arc touches a trigger. Raise CellError without triggers.
 
-    An arc (word, head) touches a trigger when one of its ends lies in a run of words whose lemmas, in lower case,
-    are those of the trigger. A root is its own head.
+    An arc (word, head) touches a trigger if either end lies in a run of words whose lower-case lemmas are the trigger's
+    words. A root is its own head.
     """
     phrases = [phrase for phrase in (trigger.lower().split() for trigger in triggers) if phrase]
     if not phrases:

@@ -71,13 +71,14 @@ class StrategySpec:
 
     @property
     def per_layer(self) -> bool:
-        """Return whether the strategy's weights differ between the layers of one passage."""
+        """Return whether the strategy's weights for a passage differ between layers."""
         return bool(LAYER_NEEDS & set(self.needs))
 
     @property
     def leaves_out_sinks(self) -> bool:
-        """Return whether the strategy leaves out attention sinks. Strategies that name a position or read all tokens
-        keep them.
+        """Return whether the strategy leaves out attention sinks.
+
+        Strategies that name a position or read all tokens keep attention sinks.
         """
         return self.family != "position" and not self.whole_text
 
@@ -102,7 +103,7 @@ class StrategySpec:
         return KEPT_NEEDS.issuperset(self.needs)
 
     def params_for(self, triggers: Sequence[str]) -> dict[str, Any]:
-        """Return the parameters that depend on the concept: its triggers, if the strategy reads them."""
+        """Return the parameters that depend on the concept: the concept's triggers, if the strategy reads them."""
         return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
     def needs_with(self, params: Mapping[str, Any]) -> tuple[str, ...]:
@@ -125,7 +126,7 @@ class StrategySpec:
 
     @cached_property
     def params_model(self) -> type[BaseModel]:
-        """Return the strict model of its parameters, from the function's annotations."""
+        """Return a strict pydantic model of the strategy's parameters, made from the function's annotations."""
         written = getattr(self.function, "__annotations__", {})
         holder = SimpleNamespace(__annotations__={name: written[name] for name in self.params if name in written})
         hints = get_type_hints(holder, getattr(self.function, "__globals__", {}), include_extras=True)
@@ -156,9 +157,10 @@ class StrategySpec:
             raise ConfigError(f"strategy {self.id}: {place}: {issue['msg']}, got {shown(issue['input'])}") from None
 
     def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Answer:
-        """Return weights over the passage's positions, one or several, or the reduction to apply.
+        """Return the strategy's answer for a passage: weights over positions, weights of several parts, or a reduction.
 
-        Raise CellError if the passage or context lacks what it needs, ConfigError if parts and readout do not match.
+        Raise CellError if the passage or context lacks something that the strategy needs. Raise ConfigError if the
+        answer has parts but the strategy has no readout, or the reverse.
         """
         if len(context.real) == 0:
             name = repr(context.passage_id)
@@ -246,10 +248,11 @@ STRATEGIES.find = _with_parameters
 
 
 def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
-    """Return the strategies to run, once each, in order; `card` and `extended` omit what runs on request only.
+    """Return the strategies to run, in order and without repeats.
 
-    A name may have parameters, such as `W2_last_k:k=32`; each combination is a strategy of its own. Raise
-    UnknownNameError with the nearest valid names, or ConfigError for a wrong value.
+    The names `card` and `extended` stand for all strategies of a board, except those that run only on request. A name
+    may have parameters, such as `W2_last_k:k=32`. Each combination is a strategy of its own. Raise UnknownNameError
+    with the nearest valid names, or ConfigError for a wrong value.
     """
     spec_by_id: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:

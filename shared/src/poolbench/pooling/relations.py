@@ -27,7 +27,7 @@ TO_UNIVERSAL = {
 def to_universal(label: str) -> str:
     """Return the Universal Dependencies relation of a label, without its subtype.
 
-    Raise CellError if it belongs to no known scheme: ignoring it would look like no coverage.
+    Raise CellError if the label belongs to no known scheme. If it were ignored, this would look like no coverage.
     """
     base = label.lower().partition(":")[0]
     if base in UNIVERSAL:

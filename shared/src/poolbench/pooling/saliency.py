@@ -42,8 +42,8 @@ def attention(context: TokenContext, *, corrected: bool = True) -> Weights:
 def gradient(context: TokenContext) -> Weights:
     """Weigh by the L2 norm of dL/dh_t, with h_t the token's state at the layer.
 
-    L is the mean negative log-likelihood of the passage's real tokens that have a position before them; a BOS predicts
-    the first token. The last token predicts nothing and weighs nothing.
+    L is the mean negative log-likelihood of the passage's real tokens that have a position before them. A BOS, if there
+    is one, predicts the first token. The last token predicts nothing and has weight 0.
     """
     return context.proportional_to(context.require("gradient"))
 
@@ -59,7 +59,10 @@ def gradient(context: TokenContext) -> Weights:
     on_request=True,  # as many vectors a passage as the layer has heads
 )
 def head_attention(context: TokenContext) -> Parts:
-    """Weigh the tokens of every head by its own inflow; which heads count is learned later."""
+    """Weigh the tokens separately for every attention head, by the head's inflow.
+
+    The readout learns later which heads count.
+    """
     return context.parts_proportional_to(context.require("head_inflow"))
 
 
@@ -74,7 +77,7 @@ def head_attention(context: TokenContext) -> Parts:
     common_component=True,
 )
 def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field(gt=0, le=1e6)] = 1e-3) -> Weights:
-    """Weigh the real tokens by a / (a + p) and average; a token that the train texts lack has p = 0.
+    """Weigh the real tokens by a / (a + p) and average. A token that does not occur in the train texts has p = 0.
 
     Raise CellError if the tokens were not counted.
     """

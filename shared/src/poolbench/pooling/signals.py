@@ -19,7 +19,7 @@ Signals = Mapping[str, np.ndarray | CellError]
 
 @dataclass(frozen=True)
 class Signal:
-    """An array over all positions of a passage, at one layer unless it is made from counts."""
+    """An array over all positions of a passage. It belongs to a layer, unless its source is token counts."""
 
     name: str  # its name in a strategy's `needs`
     source: Source  # what it is made from
@@ -45,5 +45,5 @@ KEPT_SIGNALS = ("inflow", "head_inflow")
 
 
 def from_source(source: Source, names: Iterable[str]) -> list[str]:
-    """Return those of `names` that are signals made from `source`, in alphabetical order."""
+    """Return the names that belong to signals made from `source`, in alphabetical order."""
     return sorted(name for name in set(names) if name in SIGNALS and SIGNALS[name].source == source)

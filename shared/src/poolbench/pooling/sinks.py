@@ -13,17 +13,17 @@ from poolbench.contracts.bounds import SINK_RATIO
 
 @dataclass(frozen=True)
 class SinkRule:
-    """Which tokens are sinks at a layer, and whether strategies leave them out."""
+    """A rule that decides which tokens are attention sinks at a layer, and whether strategies leave them out."""
 
     ratio: float = SINK_RATIO
     leave_out: bool = True
 
     def find(self, norms_T: np.ndarray, real_T: np.ndarray) -> np.ndarray:
-        """Return which positions are sinks, bool [T].
+        """Return a mask of the positions that are attention sinks, bool [T].
 
         Args:
             norms_T: L2 norms of the hidden states at one layer.
-            real_T: Which positions are real tokens; no other one is a sink, or enters the median.
+            real_T: Mask of the real tokens. Other positions are never sinks, and do not enter the median.
         """
         norms_T = norms_T.astype(np.float64)
         if not real_T.any():

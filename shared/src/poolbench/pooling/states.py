@@ -22,7 +22,7 @@ _DTYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.
 
 @dataclass(frozen=True)
 class KeptPassage:
-    """The states of one passage at one layer, or the error instead."""
+    """The hidden states of a passage at a layer, or the error that prevented them."""
 
     position: int  # row of the passage in its table of passages
     passage_id: str
@@ -44,7 +44,7 @@ class ShardWriter:
         self._dtype = "float32"
 
     def add(self, passage: KeptPassage) -> None:
-        """Add one passage. States of another dtype than before begin a new shard."""
+        """Add a passage. If its states have another dtype than the previous states, a new shard begins."""
         size = 0
         if passage.hidden_TD is not None:
             size, dtype = passage.hidden_TD.nbytes, _DTYPES[passage.hidden_TD.dtype]
@@ -55,7 +55,7 @@ class ShardWriter:
         self._num_bytes += size
 
     def close(self) -> None:
-        """Write the rest; a table without passages is one empty shard."""
+        """Write the remaining passages. If there were no passages at all, write one empty shard."""
         self._flush()
 
     def _flush(self) -> None:
@@ -64,7 +64,7 @@ class ShardWriter:
 
 
 def states_table(passages: Sequence[KeptPassage], width: int, dtype: str = "float32") -> pa.Table:
-    """Return the STATES table of some passages whose states have one dtype."""
+    """Return the STATES table of passages whose states share a dtype."""
     signals = [[(n, np.asarray(v, np.float32).reshape(-1)) for n, v in p.signals.items()] for p in passages]
     schema = states_schema(width, dtype)
     columns = {
@@ -95,7 +95,10 @@ def _hidden_column(states: Sequence[np.ndarray | None], width: int, dtype: str) 
 
 
 def read_states(shard: pa.Table) -> list[KeptPassage]:
-    """Return the passages of one shard, their states as float32. Raise InputError if the table holds no kept states."""
+    """Return the passages of a shard with their states as float32.
+
+    Raise InputError if the table does not hold kept states.
+    """
     require_columns(shard, states_schema(1), "the kept states")
     hidden = _hidden_matrices(shard)
     return [

@@ -30,13 +30,13 @@ Body = Mapping[str, Any]  # a task as it was sent
 
 
 class Affinity:
-    """The choice of one replica among the tasks that wait for its service.
+    """The choice that a replica makes among the tasks waiting for its service.
 
     Args:
-        loaded: Returns the id of the model that is loaded; empty if none is.
-        now_s: The time in seconds.
-        sleep: Called with the seconds of a pause after all tasks were left to others.
-        crowded: Returns whether another service works on the GPU of this replica.
+        loaded: Function that returns the id of the loaded model, or "" if no model is loaded.
+        now_s: Function that returns the time in seconds.
+        sleep: Function that waits for a number of seconds. It is called after all tasks were left to other replicas.
+        crowded: Function that returns whether another service works on the GPU of this replica.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Affinity:
 
     @property
     def chooses(self) -> bool:
-        """Return whether tasks may be left to others; otherwise the first one is as good as any."""
+        """Return whether the replica may leave tasks to other replicas. Otherwise, it takes the first task."""
         return bool(self._loaded()) or self._crowded()
 
     def choose(self, waiting: Sequence[Body]) -> int | None:
@@ -86,11 +86,12 @@ class Affinity:
         return choice
 
     def preferred(self, waiting: Sequence[Item], task_of: Callable[[Item], Body | None]) -> list[Item]:
-        """Return the waiting items that may be taken, in this order.
+        """Return the waiting items that this replica may take, in order of preference.
 
         Args:
-            waiting: All of them, the first one first.
-            task_of: Returns the task of an item; None for what is not a task, which is taken at once.
+            waiting: All waiting items, oldest first.
+            task_of: Function that returns the task of an item, or None if the item is not a task. Such items are taken
+                at once.
         """
         if not self.chooses:
             return list(waiting)
@@ -103,6 +104,6 @@ class Affinity:
 
 
 def model_of(task: Body) -> str:
-    """Return the id of the language model that a task needs; empty if it needs none."""
+    """Return the id of the language model that a task needs, or "" if the task needs no language model."""
     params = task.get("params")
     return str(params.get("model", "")) if isinstance(params, Mapping) else ""

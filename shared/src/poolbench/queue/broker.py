@@ -66,13 +66,13 @@ class Spool(Protocol):
     """The messages and dead letters of all queues, by name of the queue."""
 
     def count(self, queue: str, limit: int | None = None) -> int:
-        """Return the number of waiting messages, including those that nothing can parse; stop counting at `limit`."""
+        """Return the number of waiting messages, including messages that cannot be parsed. Stop counting at `limit`."""
 
     def waiting(self, queue: str) -> Iterator[bytes]:
         """Yield the waiting messages, oldest first."""
 
     def oldest(self, queue: str) -> float | None:
-        """Return when the oldest waiting message was sent, in seconds since the epoch; None if that is unknown."""
+        """Return when the oldest waiting message was sent, in seconds since the epoch, or None if this is unknown."""
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         """Add a dead letter."""
@@ -87,10 +87,10 @@ class Spool(Protocol):
         """Return whether a dead letter is still there."""
 
     def remove_dead(self, queue: str, stored: Stored) -> bool:
-        """Remove a dead letter. Of several callers at once exactly one gets True."""
+        """Remove a dead letter. If several callers remove it at once, exactly one of them gets True."""
 
     def clear(self, queue: str) -> int:
-        """Remove messages and dead letters; return how many."""
+        """Remove all messages and dead letters of a queue. Return how many were removed."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,10 @@ class Broker:
         return urlsplit(self.url).scheme == "filesystem"
 
     def tls_options(self) -> dict[str, Any]:
-        """Return the options of a TLS connection; empty for others. Raise ConfigError if the CA file is missing.
+        """Return the options of a TLS connection, or no options for other connections.
 
-        Kombu does not check a certificate unless it is asked to, so both clients get the same options.
+        Raise ConfigError if the CA file is missing. Kombu does not check a certificate unless it is asked to, so both
+        clients get these options.
         """
         if urlsplit(self.url).scheme != "rediss":
             return {}
@@ -140,7 +141,7 @@ class Broker:
         return redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10, **self.tls_options())
 
     def explained(self, error: Exception) -> str:
-        """Return why an operation on the broker failed, and what to do."""
+        """Return a message that says why an operation on the broker failed, and what to do."""
         cause, variable = str(error), PlaceSettings.variable("broker")
         for mark, why in _REFUSALS.items():
             if mark in cause:
@@ -161,7 +162,7 @@ class Broker:
 
     @property
     def shown(self) -> str:
-        """Return the address without its password, for people and logs."""
+        """Return the broker's address without its password, for people and logs."""
         if self.is_folder:
             return self.url
         parts = urlsplit(self.url)
@@ -202,7 +203,7 @@ class Broker:
         """Return a Celery application without a result store.
 
         Args:
-            affinity: The choice of a consumer among the tasks that wait; None to take the first one.
+            affinity: The choice of a consumer among the waiting tasks. None takes the first task.
         """
         from celery import Celery
         from kombu.transport import TRANSPORT_ALIASES
@@ -226,9 +227,11 @@ class Owner(BaseModel):
 
 
 def require_owner(broker: Broker, owner: Owner) -> None:
-    """Make `owner` the owner of a broker without one; raise ConfigError if the broker belongs to another store.
+    """Make `owner` the owner of a broker that has no owner yet.
 
-    Raise BrokerError if the broker cannot be reached.
+    Raises:
+        ConfigError: The broker belongs to another store.
+        BrokerError: The broker cannot be reached.
     """
     place = f"the file {broker.folder / FILE}" if broker.is_folder else f"the Redis key {KEY}"
     write_once = _write_file_once if broker.is_folder else _write_key_once

@@ -24,7 +24,10 @@ _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5
 
 
 def require_commands(broker: Broker) -> None:
-    """Raise ConfigError if a Redis server lacks a command, as old releases do; redis.RedisError if it is away."""
+    """Raise ConfigError if a Redis server lacks a command that we need, as old releases do.
+
+    Raise redis.RedisError if the server is away.
+    """
     import redis
 
     client = broker.redis_client()
@@ -44,7 +47,7 @@ def require_commands(broker: Broker) -> None:
 
 
 class TaskQueue:
-    """Producer and observer of the services' queues on one broker."""
+    """A client of a broker that sends tasks to the services' queues and observes the queues."""
 
     def __init__(self, broker: Broker, store_id: Callable[[], str | None] | None = None) -> None:
         """Open the queues; `store_id` returns the id of the object store, for the consumers of the tasks to compare."""
@@ -72,33 +75,39 @@ class TaskQueue:
             service: Service of the queue.
             task: Task as it was delivered.
             retries: Deliveries so far.
-            pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer counts them by its own
-                monotonic clock, from the moment when it finds the message.
+            pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer measures the pause by its
+                own monotonic clock, from the moment when it finds the message.
         """
         self._publish(service, task, retries=retries, headers={"pause_s": pause_s})
 
     def bury(self, service: str, task: dict[str, Any], reason: str) -> None:
-        """Add a task to its service's dead letters."""
+        """Add a task to the dead letters of a service."""
         with self._reachable("bury"):
             self._spool.bury(queue_name(service), DeadLetter.of_task(service, task, reason))
 
     def depth(self, service: str, limit: int | None = None) -> int:
-        """Return the number of messages waiting for a service, without those in work; stop counting at `limit`."""
+        """Return the number of messages waiting for a service. Tasks in work do not count. Stop counting at `limit`."""
         with self._reachable("count"):
             return self._spool.count(queue_name(service), limit)
 
     def oldest_s(self, service: str) -> float:
-        """Return the age of the oldest waiting message in seconds, by the clock of this machine; 0 if none is known."""
+        """Return the age of a service's oldest waiting message in seconds, by this machine's clock.
+
+        If the age is unknown, return 0.
+        """
         with self._reachable("count"):
             sent_at = self._spool.oldest(queue_name(service))
         return 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
 
     def waiting(self, service: str) -> set[str]:
-        """Return the ids of the tasks waiting for a service. What is not a task becomes a dead letter later."""
+        """Return the ids of the tasks waiting for a service.
+
+        Messages that are not tasks are skipped: they become dead letters.
+        """
         return {message.task_id for message in self._waiting(service) if isinstance(message, Message)}
 
     def misunderstood(self, service: str) -> list[Misunderstood]:
-        """Return the messages waiting for a service that it will not understand."""
+        """Return the messages waiting for a service that the service will not understand."""
         return [message for message in self._waiting(service) if isinstance(message, Misunderstood)]
 
     def dead_letters(self, service: str, limit: int | None = None) -> list[DeadLetter]:
@@ -106,7 +115,7 @@ class TaskQueue:
         return [stored_letter.letter for stored_letter in self.stored_letters(service, limit)]
 
     def stored_letters(self, service: str, limit: int | None = None) -> list[StoredLetter]:
-        """Return the same letters as `dead_letters`, in the form that the methods below take."""
+        """Return the letters of `dead_letters` in their stored form, which `remove_letter` needs."""
         with self._reachable():
             letters = list(self._spool.dead_letters(queue_name(service), limit))
         return [StoredLetter(read_letter(stored, service), stored) for stored in letters]
@@ -117,7 +126,7 @@ class TaskQueue:
             return self._spool.has_dead(queue_name(each.letter.service), each.stored)
 
     def remove_letter(self, each: StoredLetter) -> bool:
-        """Remove a dead letter; return whether this call removed it. Of several callers exactly one gets True."""
+        """Remove a dead letter. Return whether this call removed it: of several callers, exactly one gets True."""
         with self._reachable("remove"):
             return self._spool.remove_dead(queue_name(each.letter.service), each.stored)
 
@@ -136,17 +145,17 @@ class TaskQueue:
         }
 
     def newest_letters(self) -> list[dict[str, Any]]:
-        """Return the newest dead letters of each service as status pages show them."""
+        """Return the newest dead letters of each service, as JSON objects for status pages."""
         letters = [letter for service in SERVICES for letter in self.dead_letters(service, NEWEST_SHOWN)]
         return [{**letter.model_dump(mode="json", exclude={"task", "body"}), "line": letter.line} for letter in letters]
 
     def purge(self, service: str) -> int:
-        """Drop what waits for a service and its dead letters; return how many messages."""
+        """Remove a service's waiting messages and dead letters. Return how many were removed."""
         with self._reachable("remove"):
             return self._spool.clear(queue_name(service))
 
     def ping(self) -> None:
-        """Raise BrokerError if the broker does not answer, ConfigError if it cannot do what we need."""
+        """Raise BrokerError if the broker does not answer, or ConfigError if it lacks a command that we need."""
         with self._reachable():
             if not self.broker.is_folder:
                 require_commands(self.broker)

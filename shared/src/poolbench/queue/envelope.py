@@ -27,7 +27,10 @@ _PREFIX = "poolbench-"
 
 
 def parse_json(raw: bytes, what: str, kind: type) -> Any:
-    """Parse a JSON object (dict) or list. Raise InputError if it is none, or holds values that break readers."""
+    """Parse a JSON object (`kind` dict) or list.
+
+    Raise InputError if the bytes are anything else, or hold unsafe values.
+    """
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -76,7 +79,7 @@ def _check_text(text: str, what: str) -> None:
 
 
 def shown_text(text: str) -> str:
-    """Return a text on one line, without anything that a terminal would act on."""
+    """Return a text on one line. Characters that a terminal would act on are escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -121,7 +124,7 @@ KEPT_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Message:
-    """A message of ours: a task, how often it was delivered before, and how long it pauses before it is delivered.
+    """A message of PoolBench: a task, its number of earlier deliveries, and the pause before its delivery.
 
     The pause is a duration, which the consumer measures from the moment when it finds the message. A time of day would
     compare the clocks of two machines.
@@ -141,10 +144,10 @@ class Message:
         return str(self.task["task_id"])
 
     def envelope(self, queue: str) -> dict[str, Any]:
-        """Return the message for Celery and kombu: it names our task and asks for nothing else.
+        """Return the message in the format of Celery and kombu, which names the task and requests nothing else.
 
-        Celery in this process holds a message until its `eta`, and works on others meanwhile. It converts the time into
-        one of the monotonic clock at once.
+        Celery in this process holds a message until its `eta`, and works on other messages meanwhile. Celery converts
+        the `eta` into a time of the monotonic clock at once.
         """
         nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
         eta = (datetime.now(UTC) + timedelta(seconds=self.pause_s)).isoformat() if self.pause_s else None
@@ -178,7 +181,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Misunderstood:
-    """A message that is none of ours: why, its first bytes, and the number of all."""
+    """A message that is not a valid PoolBench message: the reason, its first bytes, and its total number of bytes."""
 
     reason: str
     raw: bytes = field(default=b"", repr=False)

@@ -28,7 +28,7 @@ _STAMP = re.compile(r"([0-9]{20})-")
 
 
 def transport_options(root: Path) -> dict[str, Any]:
-    """Return the transport options for a broker in `root`, and create its folders."""
+    """Create the folders of a broker in `root`, and return its transport options."""
     spool = FolderSpool(root)
     for folder in (spool.messages, spool.dead):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,7 +55,7 @@ class FolderSpool:
         return (raw for raw in contents if raw is not None)
 
     def oldest(self, queue: str) -> float | None:
-        """Return when the oldest message was written: its name begins with the time."""
+        """Return when the oldest message was written. The name of a message begins with this time."""
         stamps = (_STAMP.match(name) for name in os.listdir(self.messages) if _queue_of(name) == queue)
         return min((int(stamp[1]) / 1e9 for stamp in stamps if stamp), default=None)
 
@@ -88,7 +88,10 @@ class FolderSpool:
         return len(paths)
 
     def bury_message(self, path: Path, letter: DeadLetter) -> None:
-        """Write the dead letter of a message under a name made of its own, so that two consumers write one."""
+        """Write the dead letter of a message.
+
+        Its name derives from the message's, so two consumers write the same letter.
+        """
         stem, _, rest = path.name.partition(".")
         _place(self.dead / f"{stem}-letter.{rest}", letter.encode())
         self._forget_oldest(_queue_of(path.name))
@@ -98,7 +101,7 @@ class FolderSpool:
             path.unlink(missing_ok=True)
 
     def take(self, path: Path) -> bool:
-        """Remove a message from the queue; return False if another consumer was faster."""
+        """Remove a message from the queue. Return False if another consumer has already removed it."""
         try:
             path.unlink()
         except FileNotFoundError:
@@ -143,10 +146,10 @@ def _task_of(path: Path) -> dict[str, Any] | None:
 
 
 class Channel(filesystem.Channel):
-    """Kombu's folder channel with atomic writes and reads, which delivers only understood messages.
+    """Kombu's folder channel with atomic writes and reads, which delivers only messages that can be parsed.
 
-    The stock channel creates a message under its final name before filling it, so a consumer may take an
-    empty file and stop on it; it stops on anything else that is not JSON.
+    The stock channel creates a message under its final name before filling it. A consumer may therefore take an empty
+    file and stop. It also stops on any other file that is not JSON.
     """
 
     supports_fanout = False  # no file of bindings to read; a queue is addressed by its name

@@ -24,14 +24,14 @@ _ACQUIRE_ATTEMPTS = 5
 
 
 class Lease:
-    """A held lease; release it, or use it in a `with` block."""
+    """A lease that this process holds. Call `release`, or use the lease in a `with` block."""
 
     def __init__(self, task_id: str, release: Callable[[], None]) -> None:
         self.task_id = task_id
         self._release: Callable[[], None] | None = release
 
     def release(self) -> None:
-        """Give the lease back; a second call does nothing."""
+        """Give the lease back. A second call has no effect."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -47,13 +47,13 @@ class LeaseStore(Protocol):
     """Exclusive claims on tasks that end when the claiming process does."""
 
     def acquire(self, task_id: str) -> Lease | None:
-        """Claim a task; None if another process holds it."""
+        """Claim a task. Return None if another process holds the task."""
 
     def alive(self, task_id: str) -> bool:
         """Return whether a live process holds the task."""
 
     def held(self, task_ids: Iterable[str]) -> set[str]:
-        """Return the tasks that a live process holds, out of the given ones."""
+        """Return the given tasks that a live process holds."""
 
 
 def open_leases(broker: Broker) -> LeaseStore:
@@ -158,7 +158,7 @@ _DELETE = _IF_OWNER.format("redis.call('del', KEYS[1])")
 
 
 class RedisLeases:
-    """Leases as Redis keys that expire unless a heartbeat thread renews them."""
+    """Leases as Redis keys. A key expires unless a heartbeat thread renews it."""
 
     def __init__(self, url: str, ttl_s: float = TTL_S) -> None:
         import redis

@@ -64,7 +64,7 @@ class DeadLetter(BaseModel):
 
     @classmethod
     def of_task(cls, service: str, task: dict[str, Any], reason: str) -> Self:
-        """Make the letter of a task that failed after its retries, or that no worker of the service can do."""
+        """Make the letter of a task that failed after its retries, or that no worker of the service can run."""
         num_bytes = len(json.dumps(task).encode())
         return cls(service=service, reason=reason, task_id=str(task.get("task_id")), task=task, num_bytes=num_bytes)
 
@@ -74,7 +74,7 @@ class DeadLetter(BaseModel):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the task, safe to print; empty for a message that is not a task."""
+        """Return the kind of the task, safe to print, or "" for a message that is not a task."""
         return shown_text(str((self.task or {}).get("kind", ""))[:_MAX_KIND])
 
     @property
@@ -86,7 +86,7 @@ class DeadLetter(BaseModel):
             return self.body.encode()
 
     def row(self) -> dict[str, Any]:
-        """Return the fields that a list shows. The time is None if nothing says it."""
+        """Return the letter's fields for a list. The time is None if it is unknown."""
         return {
             "id": self.letter_id,
             "service": self.service,
@@ -125,26 +125,26 @@ class DeadLetter(BaseModel):
 
 @dataclass(frozen=True)
 class Stored:
-    """What lies among the dead letters of a queue, and in which file of a folder broker."""
+    """The stored bytes of a dead letter and, for a folder broker, its file."""
 
     raw: bytes
     place: str = ""
 
     def id_in(self, service: str) -> str:
-        """Return the id of the letter: a hash of what is stored, so equal letters have equal ids."""
+        """Return the id of the letter, a hash of service and stored bytes. Equal letters have equal ids."""
         return hashlib.sha256(f"{service}\n{len(self.raw)}\n".encode() + self.raw).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class StoredLetter:
-    """A dead letter together with what is stored of it."""
+    """A dead letter together with its stored form."""
 
     letter: DeadLetter
     stored: Stored
 
 
 def read_letter(stored: Stored, service: str) -> DeadLetter:
-    """Parse a dead letter. Other bytes are wrapped as a letter, because a reader must not fail on them."""
+    """Parse a dead letter. Bytes that cannot be parsed are wrapped as a letter, so that a reader never fails."""
     fields = {"service": service, "letter_id": stored.id_in(service)}
     try:
         return DeadLetter.model_validate_json(stored.raw).model_copy(update=fields)
@@ -154,7 +154,10 @@ def read_letter(stored: Stored, service: str) -> DeadLetter:
 
 
 def task_of(letter: DeadLetter) -> Task:
-    """Return the task of a letter as it can be sent again. Raise InputError with the reason if it cannot."""
+    """Return the task of a letter, ready to be sent again.
+
+    Raise InputError with the reason if it cannot be sent again.
+    """
     if letter.task is None:
         raise InputError("it is a message that is not a task")
     task = parse_task(letter.task)

@@ -28,15 +28,20 @@ class RedisSpool:
         return list(reversed(self._redis.lrange(queue, -number, -1)))
 
     def take(self, queue: str, raw: bytes, in_work: Sequence[str], tag: str, record: str) -> bool:
-        """Move a message from its queue to those in work; return whether this call did, and not another consumer.
+        """Move a message from its queue to the messages in work.
+
+        Return True if this call moved the message, or False if another consumer did.
 
         Args:
-            in_work: Kombu's hash of the records of messages in work, and the sorted set of their times.
+            in_work: Names of Kombu's hash of the messages in work, and of the sorted set of their times.
         """
         return bool(self._redis.eval(_TAKE, 3, queue, *in_work, raw, tag, record, time.time()))
 
     def bury_message(self, queue: str, raw: bytes, letter: DeadLetter) -> bool:
-        """Replace a message by its dead letter; return whether this call did, and not another consumer."""
+        """Replace a message by its dead letter.
+
+        Return True if this call replaced it, or False if another consumer did.
+        """
         dead = failed_queue_name(letter.service)
         return bool(self._redis.eval(_BURY, 2, queue, dead, raw, letter.encode(), MOST_KEPT - 1))
 

@@ -17,7 +17,7 @@ _LOG = logging.getLogger("poolbench.queue")
 
 
 class QueueMonitor:
-    """Measures the queues of one broker every `interval_s` seconds, in a thread."""
+    """A thread that measures the queues of a broker every `interval_s` seconds."""
 
     def __init__(self, broker_url: str, interval_s: float = INTERVAL_S) -> None:
         self._broker_url, self._interval_s = broker_url, interval_s
@@ -27,7 +27,7 @@ class QueueMonitor:
         self._thread = threading.Thread(target=self._run, name="queue-monitor", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which ends with its process or with `stop`."""
+        """Start the thread. The thread ends with its process or at a call of `stop`."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -23,14 +23,14 @@ _LOG = logging.getLogger("poolbench.queue")
 
 
 class Client(redis.Redis):
-    """A client that delivers messages of ours only, because kombu parses what is delivered unchecked."""
+    """A Redis client that delivers only valid PoolBench messages, because kombu parses messages without checks."""
 
     def __init__(self, *args: Any, channel: "Channel", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._channel = channel
 
     def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
-        """Return the server's response, or the next message where kombu reads what it waited for."""
+        """Return the server's response. If kombu waits for a message, return the next valid message instead."""
         response = super().parse_response(connection, command_name, **options)
         if command_name != "BRPOP":
             return response
@@ -41,11 +41,11 @@ class Client(redis.Redis):
 
 
 class QoS(kombu_redis.QoS):
-    """Kombu's record of messages in work.
+    """Kombu's record of messages in work, which frees the slot of a message even if the broker is away.
 
-    It frees the slot of a message although the broker is away. Celery logs the error and goes on. With its only slot
-    taken, a consumer would ask for no message again, and so never notice that its connection is broken. The message is
-    delivered again after the visibility timeout, unless the driver has sent its task again before.
+    Celery logs the error and goes on. If its only slot stayed taken, a consumer would not ask for another message, and
+    so never notice that its connection is broken. The message is delivered again after the visibility timeout, unless
+    the driver has sent its task again before.
     """
 
     def ack(self, delivery_tag: str) -> None:
@@ -54,7 +54,7 @@ class QoS(kombu_redis.QoS):
             super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Give a message up, or put it back. Raise redis.RedisError if the broker is away."""
+        """Drop a message, or put it back on its queue. Raise redis.RedisError if the broker is away."""
         with self._freeing(delivery_tag):
             super().reject(delivery_tag, requeue)
 
@@ -82,9 +82,9 @@ class Channel(kombu_redis.Channel):
             self.client.connection.send_command("BLMOVE", queue, queue, "RIGHT", "RIGHT", wait_s)
 
     def next_message(self, queue: str) -> dict[str, Any] | None:
-        """Return a new envelope of the message to work on; None where there is none, or it was misunderstood.
+        """Return a new envelope for the next message to work on, or None if no valid message is waiting.
 
-        The message is among those in work from then on, or has become a dead letter.
+        The message then counts as in work. Messages that cannot be parsed become dead letters.
         """
         spool = RedisSpool(self._create_client())  # through a connection on which nothing waits
         for raw in self._preferred(spool, queue):

@@ -20,15 +20,15 @@ HeldOutScores = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Training:
-    """The training rows of one fold.
+    """The training rows of a fold.
 
     Attributes:
-        parts_nPD: P vectors per passage; for a strategy that reads states an object array [n, 1, 1] of the states
+        parts_nPD: P vectors per passage. For a strategy that reads states, an object array [n, 1, 1] with the states
             [T, D] of each passage's real tokens.
-        labels_nK: One column per labeling (the concept, permuted labels, control tasks), 0 or 1.
-        folds: Inner fold of each row [n]; groups stay whole.
-        held_out_scores: Scores of vectors [n, D] under every labeling, out of the inner folds; NaN if a probe
-            did not converge.
+        labels_nK: Labels 0 or 1, one column per labeling (the concept, permuted labels, control tasks).
+        folds: Inner fold of each row [n]. The rows of a group share a fold.
+        held_out_scores: Function that returns out-of-fold scores of vectors [n, D] under every labeling, from the inner
+            folds. NaN if a probe did not converge.
     """
 
     parts_nPD: np.ndarray
@@ -44,7 +44,7 @@ class Training:
 
 @dataclass(frozen=True)
 class FittedReadout:
-    """A readout fitted under one labeling."""
+    """A readout that was fitted under a labeling."""
 
     apply: Callable[[np.ndarray], np.ndarray]  # from parts [m, P, D] to vectors [m, D], row by row
     details: Mapping[str, Any] = field(default_factory=dict)  # what was chosen, as JSON values, for readers of results

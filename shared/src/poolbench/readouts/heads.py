@@ -21,17 +21,17 @@ SHARE = 0.25
     "rows that it did not see); a share of the heads, since a fixed number can be all of a model's heads",
 )
 def best_heads(training: Training) -> list[FittedReadout | CellError]:
-    """Rank the parts under every labeling and average the best of each.
+    """Rank the parts under every labeling, and average the best parts of each labeling.
 
-    Scores come from probes that did not see the row: a probe's fit to its own training rows would rank parts by
-    how well they can be memorised. Of equal AUROCs the lower part wins.
+    Scores come from probes that did not see the row. A probe's fit to its own training rows would rank parts by how
+    well they can be memorised. If two parts have equal AUROCs, the part with the lower index wins.
     """
     auroc_PK = np.array([part_auroc(training, part) for part in range(training.num_parts)])
     return [_mean_of_best(column) for column in auroc_PK.T]
 
 
 def part_auroc(training: Training, part: int) -> list[float]:
-    """Return the AUROC of one part under each labeling, within inner folds; NaN if a probe failed."""
+    """Return the AUROC of a part under each labeling, within inner folds, or NaN if a probe failed."""
     scores_nK = training.held_out_scores(training.parts_nPD[:, part])
     return [
         np.nan if np.isnan(scores).any() else auroc(labels, scores, training.folds)

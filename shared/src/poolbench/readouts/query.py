@@ -23,7 +23,7 @@ def learned_query(training: Training) -> list[FittedReadout | CellError]:
 
 
 def softmax_mean(query_D: np.ndarray, h_TD: np.ndarray) -> np.ndarray:
-    """Return the mean of the states [T, D], weighted by the softmax of h_t . q / sqrt(D); float64 [D]."""
+    """Return the mean of the states [T, D], weighted by the softmax of h_t . q / sqrt(D), as float64 [D]."""
     h_TD = h_TD.astype(np.float64)
     scores_T = h_TD @ query_D / np.sqrt(len(query_D))
     weights_T = np.exp(scores_T - scores_T.max())
@@ -32,7 +32,7 @@ def softmax_mean(query_D: np.ndarray, h_TD: np.ndarray) -> np.ndarray:
 
 
 def loss_and_gradient(theta: np.ndarray, tokens: Standardised, labels_n: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the penalised mean logistic loss of a head on the attended tokens, and its gradient.
+    """Return the penalised mean logistic loss of a head on the attended tokens, and the gradient of the loss.
 
     With a = q / sqrt(D), token scores s_t = x_t . a, weights w = softmax(s), u_t = x_t . v and z = sum_t w_t u_t + b:
     dz/dv = sum_t w_t x_t and dz/da = sum_t w_t (u_t - z + b) x_t. Learning starts at zero, which is mean pooling.
@@ -40,7 +40,7 @@ def loss_and_gradient(theta: np.ndarray, tokens: Standardised, labels_n: np.ndar
     Args:
         theta: a [D], the head v [D] and its intercept b, in standardised coordinates.
         tokens: The training passages.
-        labels_n: 0 or 1.
+        labels_n: Labels 0 or 1.
     """
     a_D, v_D, bias = *np.split(theta[:-1], 2), theta[-1]
     penalised = theta * (np.arange(len(theta)) < len(theta) - 1)

@@ -28,7 +28,7 @@ Pooled = Callable[[np.ndarray], float]
     reference=_REFERENCE,
 )
 def mean_score(training: Training) -> list[FittedReadout | CellError]:
-    """Learn a probe of tokens under every labeling, and average its probabilities."""
+    """Fit a probe on tokens under every labeling. Score a passage by the mean probability of its tokens."""
     return _learned(training, lambda margins_T: float(expit(margins_T).mean()))
 
 
@@ -40,17 +40,17 @@ def mean_score(training: Training) -> list[FittedReadout | CellError]:
     reference=_REFERENCE,
 )
 def max_score(training: Training) -> list[FittedReadout | CellError]:
-    """Learn a probe of tokens under every labeling, and take its highest log-odds."""
+    """Fit a probe on tokens under every labeling. Score a passage by the highest log-odds of its tokens."""
     return _learned(training, lambda margins_T: float(margins_T.max()))
 
 
 def loss_and_gradient(theta: np.ndarray, tokens: Standardised, labels_n: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the penalised logistic loss of tokens, averaged in each passage and then over passages; and its gradient.
+    """Return the penalised logistic loss of tokens, averaged in each passage and then over passages, and its gradient.
 
     Args:
-        theta: Weights [D] and intercept, in standardised coordinates; the intercept is not penalised.
+        theta: Weights [D] and intercept, in standardised coordinates. The intercept is not penalised.
         tokens: The training passages.
-        labels_n: 0 or 1.
+        labels_n: Labels 0 or 1.
     """
     penalised = theta * (np.arange(len(theta)) < len(theta) - 1)
     loss, gradient = PENALTY * penalised @ penalised / 2, PENALTY * penalised

@@ -25,10 +25,10 @@ Block = tuple[slice, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Standardised:
-    """Token states of some passages in coordinates of mean 0 and deviation 1 over all their tokens.
+    """Token states of passages, scaled to mean 0 and standard deviation 1 over all their tokens.
 
-    A shift changes no softmax and only the head's intercept. The scale gives the penalty the same meaning for any units
-    and outlier coordinates.
+    The shift changes no softmax and only the intercept of the head. The scaling gives the penalty the same meaning for
+    all units and outlier coordinates.
     """
 
     states: Sequence[np.ndarray]  # real-token states [T, D] of each passage
@@ -71,7 +71,10 @@ def least_loss(
     tokens: Standardised,
     labels_n: np.ndarray,
 ) -> OptimizeResult | CellError:
-    """Return where L-BFGS ends from zero, over `size` numbers; or why it cannot: one class, or a loss that diverges."""
+    """Minimise a loss over `size` numbers with L-BFGS, starting from zeros.
+
+    Return the optimum, or the error if there is only one class or the result is not finite.
+    """
     if len(np.unique(labels_n)) < 2:
         return CellError(Status.ONE_CLASS, "what is learned needs passages of both classes; the training rows hold one")
     options = {"maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS}

@@ -30,11 +30,11 @@ _LOG = logging.getLogger("poolbench.task")
 
 
 def keep_on_loopback() -> None:
-    """Let the gRPC server of this replica listen on 127.0.0.1 if its node does; call it before Serve opens the port.
+    """Let the gRPC server of this replica listen on 127.0.0.1 if its node does.
 
-    Ray's own servers follow the node's address. The server for calls from other deployments listens on every interface,
-    and Serve has no setting for it. `cluster-up` checks the open ports, which detects a version of Ray in which this
-    has no effect.
+    Call this function before Serve opens the port. Ray's own servers follow the node's address, but the server for
+    calls from other deployments listens on every interface, and Serve has no setting for this. `cluster-up` checks the
+    open ports, and so detects a version of Ray in which this function has no effect.
     """
     import ray
 
@@ -54,7 +54,7 @@ def keep_on_loopback() -> None:
 
 
 class Replica:
-    """One replica of one service; a plain class, so that tests run it without Ray."""
+    """One replica of a service. It is a plain class, so that tests can run it without Ray."""
 
     _adapter: Any = None  # set by Serve's task consumer
 
@@ -93,19 +93,22 @@ class Replica:
     def run_task(
         self, task: dict[str, Any], *, attempt: int = 1, final: bool = True, sender: Sender | None = None
     ) -> TaskOutcome:
-        """Execute one task from the queue."""
+        """Run a task from the queue."""
         with self._shared_gpu.working() if self._shared_gpu is not None else nullcontext():
             return self.worker.run(task, attempt=attempt, final=final, sender=sender)
 
     def affinity(self) -> Affinity | None:
-        """Return this replica's choice among the tasks that wait; None without a language model and a shared GPU."""
+        """Return the rule by which this replica chooses among waiting tasks.
+
+        Return None if the service has no language model and shares no GPU.
+        """
         loaded = getattr(self.service, "loaded_model", None)
         if self._shared_gpu is not None:
             return Affinity(loaded or (lambda: ""), crowded=self._shared_gpu.others_work)
         return None if loaded is None else Affinity(loaded)
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return what Serve records of this replica for `QueueLengthPolicy`."""
+        """Return the statistics of this replica that Serve records for `QueueLengthPolicy`."""
         holds_state = getattr(self.service, "holds_state", None)
         return {
             TASKS_IN_WORK: float(self.worker.num_in_work),
@@ -114,7 +117,7 @@ class Replica:
         }
 
     def check_health(self) -> None:
-        """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
+        """Raise ConfigError if the queue consumer has stopped. Serve then restarts the replica."""
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 

@@ -29,7 +29,7 @@ _LOG = logging.getLogger("poolbench.queue")
 
 @dataclass(frozen=True)
 class Demand:
-    """What the replicas of a service have to do."""
+    """The work that the replicas of a service have to do."""
 
     waiting: int | None  # messages in its queue; None if the broker could not be read
     in_work: float  # tasks in work
@@ -48,11 +48,12 @@ class Demand:
 class QueueLengthPolicy:
     """A Serve autoscaling policy for one service. It runs in Serve's controller, which must not wait for a broker.
 
-    Serve's own number of requests has questions for `/health` in it, so a watcher would keep a service awake for
-    ever. The replicas count their verbs themselves, and Serve's number says only what waits where no replica is.
+    Serve's own number of requests includes requests for `/health`, so a monitor would keep a service awake for ever.
+    The replicas therefore count their own requests, and Serve's number is used only for requests that wait while there
+    is no replica.
 
-    Replicas that were not needed for `idle_s` are ended. The policy measures this time itself, by the monotonic clock.
-    Serve's own delay compares times of day, so a clock that jumps would end replicas.
+    Replicas that were not needed for `idle_s` seconds are stopped. The policy measures this time by the monotonic
+    clock. Serve's own delay compares times of day, so replicas would stop if the clock jumps.
     """
 
     def __init__(

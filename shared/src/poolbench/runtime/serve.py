@@ -102,7 +102,7 @@ def app(options: AppOptions) -> "Application":
     num_replicas = max(options.num_replicas, options.max_replicas or 1)
 
     class ConsumingReplica(Replica):
-        """A replica with its queue handler; the decorator looks for handlers on the class itself."""
+        """A replica with a queue handler. Ray's decorator looks for handlers on the class itself."""
 
         num_running = options.max_ongoing_requests
         num_waiting = options.max_queued_requests
@@ -148,16 +148,17 @@ def app(options: AppOptions) -> "Application":
 
 
 def build_app(service: str, **options: Any) -> "Application":
-    """Build the application of `service`; keyword arguments are fields of `AppOptions`."""
+    """Build the application of `service`. Keyword arguments are fields of `AppOptions`."""
     return app(AppOptions(service=service, **options))
 
 
 def web_app(builder: str, name: str) -> "Application":
-    """Build an application that answers HTTP and takes no task, such as the console.
+    """Build an application that serves HTTP but runs no tasks, such as the console.
 
     Args:
-        builder: `module:function`, by name because the domain imports none of it; returns an ASGI application.
-        name: Its name among the deployments, and in logs.
+        builder: Name `module:function` of a function that returns an ASGI application. It is a name, because this
+            package imports none of these modules.
+        name: Name of the application among the deployments, and in logs.
     """
     from ray import serve
 

@@ -34,7 +34,7 @@ def login_path() -> Path:
 
 
 def read_login() -> Login | None:
-    """Return the login of this user; None if there is none. Raise ConfigError if it cannot be read."""
+    """Return the login of this user, or None if the user has no login. Raise ConfigError if the file cannot be read."""
     path = login_path()
     try:
         record = json.loads(path.read_text("utf-8"))
@@ -48,7 +48,7 @@ def read_login() -> Login | None:
 
 
 def keep_login(login: Login) -> Path:
-    """Write the login with mode 0600, whole or not at all; return its path."""
+    """Write the login atomically to a file with mode 0600, and return the path of the file."""
     path = login_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:  # its mode is 0600
@@ -58,7 +58,7 @@ def keep_login(login: Login) -> Path:
 
 
 def drop_login() -> bool:
-    """Remove the login; return whether there was one."""
+    """Remove the login. Return whether there was a login."""
     try:
         login_path().unlink()
     except (FileNotFoundError, NotADirectoryError):
@@ -109,7 +109,10 @@ class PlaceSettings(Settings):
 
 
 def state_folder() -> Path:
-    """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
+    """Return the state folder: POOLBENCH_STATE if set, else the nearest `.poolbench` in or above the working directory.
+
+    If there is no such folder, return the path of `.poolbench` in the working directory.
+    """
     if state := PlaceSettings.load().state:
         return state.expanduser().resolve()
     here = Path.cwd()
@@ -136,11 +139,11 @@ class ClusterSettings:
         """Return the cluster that the environment names, else that of the state folder, else that of the login.
 
         Args:
-            http_only: Whether the address of the services is enough. Then store and broker are empty where nothing
-                names them.
+            http_only: Whether the address of the services is enough. If so, store and broker are empty unless they are
+                set.
 
         Raises:
-            ConfigError: Nothing says where the cluster is, or a variable is wrong.
+            ConfigError: No source names the cluster, or a variable is wrong.
         """
         environment, recorded = PlaceSettings.load(), read_cluster(state_folder())
         store = environment.store or recorded.get("store", "")
@@ -167,7 +170,7 @@ class ClusterSettings:
         )
 
     def lacks_queue(self) -> ConfigError:
-        """Return the error of what needs more than the services of a cluster."""
+        """Return the error for a command that needs the cluster's queue and store, not only the services' address."""
         return ConfigError(
             f"this needs the queue and the object store of the cluster, and {self.http_from} has the address of its "
             "services only: set POOLBENCH_STORE and POOLBENCH_BROKER too, or use a machine that has them"
@@ -175,12 +178,15 @@ class ClusterSettings:
 
     @property
     def tokens(self) -> tuple[str, str]:
-        """Return the tokens that services accept; the second is empty unless the first is being replaced."""
+        """Return the tokens that services accept. The second token is "" unless the first is being replaced."""
         return self.token, self.next_token
 
 
 def read_cluster(state: Path) -> dict[str, Any]:
-    """Return the record that `cluster-up` wrote into `state`, or an empty one if it cannot be read."""
+    """Return the record that `cluster-up` wrote into `state`.
+
+    If the record cannot be read, return an empty dictionary.
+    """
     try:
         recorded = json.loads((state / CLUSTER_FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):

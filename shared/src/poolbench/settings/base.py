@@ -17,7 +17,7 @@ _BOOLEANS = "use true, 1, yes or on, or their opposites false, 0, no or off"
 
 
 def read_files() -> dict[str, str]:
-    """Return the stripped content of each file of ours in the folder of secrets, by the name of its variable.
+    """Return the stripped content of each PoolBench file in the folder of secrets, by the name of its variable.
 
     Raises:
         ConfigError: The named folder does not exist, or a file in it cannot be read.
@@ -57,7 +57,7 @@ def _content(file: Path) -> str:
 
 
 class SettingsConfigDict(ConfigDict, total=False):
-    """What Pydantic knows of a model of settings, and the beginning of the names of its variables."""
+    """Pydantic's configuration of a settings model, with the prefix of the names of its variables."""
 
     env_prefix: str
 
@@ -93,8 +93,8 @@ class Settings(BaseModel):
         """Read the settings from the environment of this process and its folder of secrets.
 
         Raises:
-            ConfigError: A variable is unknown, its value is not allowed, or a file says something else. Secrets are not
-                shown.
+            ConfigError: A variable is unknown, its value is not allowed, or a file has another value. The message
+                contains no secrets.
         """
         wrong: list[str] = []
         try:
@@ -123,12 +123,12 @@ class Settings(BaseModel):
 
 
 def setting(default: Any, meaning: str, *, unset: str = "", **bounds: Any) -> Any:
-    """Declare a field of `Settings`; `bounds` are further arguments of `pydantic.Field`.
+    """Declare a field of `Settings`. `bounds` are further arguments of `pydantic.Field`.
 
     Args:
         default: Value if the variable is not set.
-        meaning: What the setting does, for the documentation and for error messages.
-        unset: What happens if the variable is not set, if the default does not say so.
+        meaning: Meaning of the setting, for the documentation and for error messages.
+        unset: Behaviour if the variable is not set, unless the default already says so.
     """
     return Field(default, description=meaning, json_schema_extra={"unset": unset} if unset else None, **bounds)
 

@@ -132,10 +132,10 @@ class ScalingSettings(Settings):
     )
 
     def range_of(self, service: str) -> tuple[int, int] | None:
-        """Return the smallest and the largest number of replicas of a service, or None if its number is not set.
+        """Return the smallest and the largest number of replicas of a service, or None if the number is not set.
 
         Raises:
-            ConfigError: There would never be a replica, the range ends below its start, or the steerer could end.
+            ConfigError: The largest number is 0 or below the smallest, or the steerer's smallest number is 0.
         """
         field = f"replicas_{service}"
         if (value := getattr(self, field)) is None:

@@ -106,7 +106,7 @@ class ConsoleSettings(Settings):
 
     @property
     def names(self) -> list[str]:
-        """Return these names one by one."""
+        """Return the host names as a list."""
         return [host.strip() for host in self.hosts.split(",") if host.strip()]
 
 

@@ -12,10 +12,10 @@ from poolbench.statuses import Status
 
 
 def auroc(labels: np.ndarray, scores: np.ndarray, strata: np.ndarray | None = None) -> float:
-    """Return the AUROC of `scores` [n] for labels 0 and 1 [n]; NaN if no pair exists or a score is NaN.
+    """Return the AUROC of `scores` [n] for labels 0 and 1 [n], or NaN if there is no pair or a score is NaN.
 
-    Only pairs inside one stratum count, e.g. the fold of each unit: scores of models of different folds have different
-    offsets and cannot be compared.
+    Only pairs inside the same stratum count. A stratum is e.g. the fold of each unit: models of different folds have
+    different offsets, so their scores cannot be compared.
     """
     return float(auroc_resamples(labels, scores, np.ones((1, len(labels))), strata=strata)[0])
 
@@ -27,18 +27,20 @@ def auroc_resamples(
     strata: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the AUROC under each row of weights [R, n], e.g. bootstrap counts; NaN without a pair or with a NaN score.
+    """Return the AUROC under each row of weights [R, n], e.g. bootstrap counts.
 
-    A group drawn w times would count the pairs inside it w^2 times, although only w of these compare a copy with
-    itself. If members of a group are similar (matched pairs are), this shifts the resamples by about 1 / number of
-    groups. With `groups`, the surplus is left out.
+    Without a pair or with a NaN score, return NaN.
+
+    If a group is drawn w times, the pairs inside the group count w^2 times, although only w of these pairs compare a
+    copy of the group with itself. If the members of a group are similar, as in matched pairs, this shifts the resamples
+    by about 1 / number of groups. With `groups`, the additional pairs are left out.
 
     Args:
         labels: 1 positive, 0 negative [n].
         scores: Higher means more positive [n].
-        weights_Rn: Weights; equal inside a group if `groups` is given.
-        strata: Only pairs inside one stratum count.
-        groups: Group numbers [n] that the weights were drawn over; a group lies in one stratum.
+        weights_Rn: Weights. If `groups` is given, the members of a group have equal weights.
+        strata: Stratum of each unit [n]. Only pairs inside the same stratum count.
+        groups: Number of each unit's group [n], over which the weights were drawn. A group lies within a stratum.
 
     Raises:
         StatisticError: `failed` if labels, scores and weights differ in length.

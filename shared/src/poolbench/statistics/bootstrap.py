@@ -15,9 +15,9 @@ NUM_RESAMPLES = 1000
 
 
 def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
-    """Return how often each unit is drawn, int [num_resamples, num_units]; rows sum to `num_units`.
+    """Return how often each unit is drawn, int [num_resamples, num_units]. Each row sums to `num_units`.
 
-    Raise StatisticError `too_few` without a unit.
+    Raise StatisticError `too_few` if there is no unit.
     """
     if num_units < 1:
         raise StatisticError(Status.TOO_FEW, "nothing to resample: there is no unit")
@@ -31,8 +31,8 @@ def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarra
 def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
     """Return the weights of the units under a bootstrap over their groups, float32 [num_resamples, n].
 
-    The members of a group (integers or strings [n]) are drawn together; equal groups and seed give equal resamples.
-    Raise StatisticError `too_few` without a unit.
+    The members of a group (integers or strings [n]) are drawn together. Equal groups and an equal seed give equal
+    resamples. Raise StatisticError `too_few` if there is no unit.
     """
     names, codes = np.unique(groups, return_inverse=True)
     counts = bootstrap_counts(len(names), num_resamples, seed)
@@ -40,7 +40,7 @@ def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarr
 
 
 def percentile_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
-    """Return the bounds of bootstrap values [num_resamples]; None if fewer than half of them are finite."""
+    """Return the percentile interval of bootstrap values [num_resamples], or None if under half of them are finite."""
     finite = samples[np.isfinite(samples)]
     if finite.size * 2 < samples.size or finite.size == 0:
         return None
@@ -58,16 +58,16 @@ def group_mean_resamples(
     resamples, so differences of cells are paired.
 
     Args:
-        values_nC: n units by C cells; NaN is a missing unit.
+        values_nC: n units by C cells. NaN means that the unit is missing.
         groups: Group of each unit [n]; by default each unit is a group.
         num_resamples: Number of resamples.
-        seed: Seed; equal groups and seed give equal resamples.
+        seed: Seed. Equal groups and an equal seed give equal resamples.
 
     Returns:
-        Means; NaN if a resample has no value of a cell.
+        Means. If a resample has no value of a cell, its mean is NaN.
 
     Raises:
-        StatisticError: `too_few` without a unit, `non_finite` if a value is infinite, `failed` unless each unit has a
+        StatisticError: `too_few` if there is no unit, `non_finite` if a value is infinite, or `failed` if a unit has no
             group.
     """
     values = np.asarray(values_nC, dtype=np.float64)
@@ -89,16 +89,16 @@ def group_mean_resamples(
 
 
 def mean_interval(values: np.ndarray, *, num_resamples: int = 1000, seed: int = 0) -> tuple[float, float] | None:
-    """Return the percentile interval of the mean of `values` [n] under a bootstrap; None below two values."""
+    """Return the percentile interval of the mean of `values` [n] under a bootstrap, or None for under two values."""
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
     samples = group_mean_resamples(column, num_resamples=num_resamples, seed=seed)
     return percentile_interval(samples[:, 0]) if (~np.isnan(column)).sum() > 1 else None
 
 
 def t_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of `values` [n], taken as normal with unknown variance.
+    """Return the 95 % interval of the mean of `values` [n], which are assumed normal with unknown variance.
 
-    Raise StatisticError `too_few` below 2 values, `non_finite` if one is NaN or infinite.
+    Raise StatisticError `too_few` for fewer than 2 values, or `non_finite` if a value is NaN or infinite.
 
     Reference: Student (1908), "The probable error of a mean".
     """

@@ -16,10 +16,10 @@ SHARES = (0.7, 0.1, 0.2)
 
 
 def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
-    """Return the group number of each passage: connected components of the shared keys, int [n].
+    """Return the group number of each passage, int [n]. A group is a connected component of passages with shared keys.
 
-    Each sequence holds n keys of one kind, e.g. pair ids. A null key links nothing. Groups are numbered by first
-    passage.
+    Each sequence holds n keys of one kind, e.g. pair ids. A null key links nothing. Groups are numbered in the order of
+    their first passages.
     """
     links = (
         (row, (kind, key)) for kind, column in enumerate(keys) for row, key in enumerate(column) if key is not None
@@ -47,14 +47,14 @@ def components(links: Iterable[tuple[int, object]], num_rows: int) -> np.ndarray
 def grouped_folds(
     groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int, *, min_groups: int = 0
 ) -> np.ndarray:
-    """Return the fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
+    """Return the fold of each passage, int [n]. Groups stay whole, and the classes are spread as evenly as possible.
 
-    Groups are placed largest first (equal ones in random order), each into the fold where it raises the sum
-    of squared class shares least.
+    Groups are placed from the largest to the smallest, with groups of equal size in random order. Each group goes into
+    the fold where it raises the sum of squared class shares least.
 
     Raises:
-        StatisticError: `one_class`; `too_few` where a class has fewer groups than folds or than `min_groups`, or is
-            absent from a fold.
+        StatisticError: `one_class` if all labels are equal, or `too_few` if a class has fewer groups than folds or than
+            `min_groups`, or is absent from a fold.
     """
     present = np.unique(labels)
     if len(present) < 2:

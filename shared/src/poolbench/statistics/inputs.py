@@ -16,8 +16,8 @@ def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infi
     """Return `values` as float64 [n].
 
     Raises:
-        StatisticError: `failed` unless they are one-dimensional, `too_few` below `minimum`, `non_finite` if a value is
-            NaN or, unless allowed, infinite.
+        StatisticError: `failed` if the values are not one-dimensional, `too_few` for fewer than `minimum` values, or
+            `non_finite` if a value is NaN or, unless allowed, infinite.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:

@@ -11,9 +11,10 @@ from poolbench.statuses import Status
 
 
 def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None = None) -> np.ndarray:
-    """Return the share of pairs whose positive scores above its negative, ties one half, [R] (R = 1 without weights).
+    """Return the share of pairs whose positive scores above its negative, [R]. Ties count one half.
 
-    `differences` are positive minus negative [P]; the weights may be bootstrap counts.
+    `differences` are the scores of positives minus negatives [P]. The weights may be bootstrap counts. Without weights,
+    R is 1.
     """
     ordered = (np.sign(differences) + 1) / 2
     weights = np.ones((1, len(ordered))) if weights_RP is None else weights_RP
@@ -24,10 +25,10 @@ def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None 
 def paired_differences(
     first_ids: Sequence[object], first: np.ndarray, second_ids: Sequence[object], second: np.ndarray
 ) -> np.ndarray:
-    """Return `second` minus `first` of the same id [n], in the order of `first_ids`.
+    """Return `second` minus `first` of equal ids [n], in the order of `first_ids`.
 
     Raise StatisticError `failed` if an id is repeated on one side, or has no partner (the remaining pairs would answer
-    another question), `non_finite` if a value is NaN or infinite.
+    another question). Raise StatisticError `non_finite` if a value is NaN or infinite.
     """
     if (len(first_ids), len(second_ids)) != (len(first), len(second)):
         raise StatisticError(Status.FAILED, "as many ids as values are needed on both sides")
@@ -57,10 +58,10 @@ class PermutationResult(NamedTuple):
 
 
 def paired_permutation_test(differences: np.ndarray, *, num_resamples: int = 9999, seed: int = 0) -> PermutationResult:
-    """Test two-sided that `differences` [n] are exchangeable with their negatives, by their mean.
+    """Test two-sided, by their mean, that `differences` [n] are exchangeable with their negatives.
 
-    All sign patterns are counted if at most `MAX_EXACT` units are not zero. Otherwise `num_resamples` are drawn, and
-    the observed one counts among them, so that p is never 0 and the test keeps its level.
+    If at most `MAX_EXACT` differences are not zero, all sign patterns are counted. Otherwise, `num_resamples` patterns
+    are drawn. The observed pattern counts among them, so that p is never 0 and the test keeps its level.
 
     Args:
         differences: Second minus first of each pair.
@@ -68,9 +69,9 @@ def paired_permutation_test(differences: np.ndarray, *, num_resamples: int = 999
         seed: Seed of the drawn patterns.
 
     Raises:
-        StatisticError: `too_few` without a pair, `non_finite` if a difference is NaN or infinite.
+        StatisticError: `too_few` if there is no pair, or `non_finite` if a difference is NaN or infinite.
 
-    Reference: Fisher (1935); Phipson & Smyth (2010), "Permutation p-values should never be zero", for the + 1.
+    Reference: Fisher (1935). For the + 1: Phipson & Smyth (2010), "Permutation p-values should never be zero".
     """
     values = finite_values(differences, "differences")
     moving = values[values != 0]

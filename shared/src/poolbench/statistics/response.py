@@ -44,9 +44,9 @@ class FluencyRules:
 
 @dataclass(frozen=True)
 class ResponseGrid:
-    """Scores and fluency of one direction under one scorer; column 0 is unsteered.
+    """The scores and fluency of a direction under a scorer, by strength. Column 0 is unsteered.
 
-    What was not generated is NaN: openings of the second half may have texts at few strengths only.
+    Texts that were not generated are NaN. Openings of the second half may have texts at few strengths only.
     """
 
     openings: tuple[str, ...]  # prompt ids, length P
@@ -59,11 +59,11 @@ class ResponseGrid:
 
     @property
     def halves(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the openings to choose a strength on, and those to read the gain on [indices]."""
+        """Return the indices of the openings on which a strength is chosen, and those on which the gain is computed."""
         return np.flatnonzero(self.is_first), np.flatnonzero(~self.is_first)
 
     def at_strengths(self, strengths: Sequence[float]) -> ResponseGrid:
-        """Return the unsteered column and those of `strengths` that exist."""
+        """Return the grid with only the unsteered column and the columns of `strengths` that exist."""
         mask = np.isin(self.strengths.round(9), np.round([0.0, *strengths], 9))
         return self._take(np.arange(len(self.openings)), np.flatnonzero(mask))
 
@@ -93,9 +93,9 @@ class ResponseGrid:
 
 
 def split_openings(openings: Collection[str], seed: int) -> tuple[list[str], list[str]]:
-    """Return the openings to choose a strength on, and those to read the gain on, each sorted.
+    """Return the openings on which a strength is chosen, and those on which the gain is computed, each sorted.
 
-    The split depends on all openings and the seed alone, so that it is known before there are texts.
+    The split depends only on the set of openings and the seed, so that it is known before there are texts.
     """
     ordered = np.array(sorted(openings))
     order = np.random.default_rng(seed).permutation(len(ordered))
@@ -108,9 +108,9 @@ def response_grids(
 ) -> dict[str, ResponseGrid]:
     """Return one grid per `direction_key` of the steered texts, with the unsteered texts as strength 0.
 
-    Openings that lack a text, a score or a likelihood at a strength that others of their half have are left out,
-    because the figures are paired. `seed` splits the openings. Raise CellError `too_few` if fewer than MIN_OPENINGS
-    openings are complete.
+    An opening is left out if it lacks a text, a score or a likelihood at a strength that other openings of its half
+    have, because the values are paired. `seed` splits the openings. Raise CellError `too_few` if fewer than
+    MIN_OPENINGS openings are complete.
     """
     if (unsteered, scorer, seed) not in steered._grids:
         steered._grids[unsteered, scorer, seed] = _grids(steered, unsteered, scorer, seed)
@@ -128,9 +128,10 @@ def _grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str, seed: 
 
 
 def single_grid(steered: SteeredTables, unsteered: SteeredTables, scorer: str, seed: int = 0) -> ResponseGrid:
-    """Return the grid of texts along one direction.
+    """Return the grid of texts along a single direction.
 
-    Raise CellError `too_few` without texts or complete openings, InputError for texts along several directions.
+    Raise CellError `too_few` if there are no texts or too few complete openings, or InputError if the texts are along
+    several directions.
     """
     grids = response_grids(steered, unsteered, scorer, seed)
     if not grids:
@@ -223,9 +224,9 @@ def perplexity_ratio(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
 
 
 def fluent_strengths(grid: ResponseGrid, rules: FluencyRules) -> np.ndarray:
-    """Return which strengths keep the text fluent, bool [S]; strength 0 always does.
+    """Return a mask of the strengths that keep the text fluent, bool [S]. Strength 0 always counts as fluent.
 
-    Perplexity alone would admit loops, which are cheap to predict. Hence the bound on repeated 4-grams.
+    Perplexity alone would admit loops, which are cheap to predict. Therefore, repeated 4-grams are bounded too.
     """
     ones = np.ones((1, len(grid.openings)))
     ratio = perplexity_ratio(grid, ones)[0]
@@ -237,10 +238,13 @@ def fluent_strengths(grid: ResponseGrid, rules: FluencyRules) -> np.ndarray:
 
 
 def best_column(grid: ResponseGrid, rules: FluencyRules) -> int:
-    """Return the column of the fluent strength with the highest mean score, 0 included; the smallest of equal ones.
+    """Return the column of the fluent strength with the highest mean score. Strength 0 is included.
 
-    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown;
-    `too_few` without an opening.
+    If several strengths have this score, the smallest is chosen.
+
+    Raises:
+        CellError: `not_fluent` if no strength above 0 is fluent, because it is then unknown whether the direction could
+            steer. `too_few` if there is no opening.
     """
     if not grid.openings:
         raise CellError(Status.TOO_FEW, "no opening of the half that the strength is chosen on is complete")

@@ -29,12 +29,12 @@ def get_step(kind: str) -> Step[Any]:
 
 
 def label_of(kind: str) -> str:
-    """Return the name of a kind of task in progress and estimates; of an unknown kind, the kind."""
+    """Return the name of a kind of task for progress and estimates. If the kind is unknown, return the kind."""
     return STEPS[kind].label if kind in STEPS else kind
 
 
 def work_of(task: Task, inputs: Shapes) -> Work | None:
-    """Return the work of a task of any kind; None if it is not known."""
+    """Return the work of a task of any kind, or None if the work is unknown."""
     return STEPS[task.kind].work_of(task, inputs) if task.kind in STEPS else None
 
 

@@ -27,9 +27,9 @@ MAX_STRATEGIES = 200
 
 
 def given(params: StrictModel, *unread: str) -> dict[str, Any]:
-    """Return the parameters that were set, as JSON, without the excluded ones.
+    """Return the parameters that were set, as JSON, without the parameters `unread`.
 
-    Defaults enter no key, so a new parameter moves none.
+    Defaults do not enter keys, so a new parameter changes no existing key.
     """
     return params.model_dump(mode="json", exclude_unset=True, exclude=set(unread))
 
@@ -40,7 +40,7 @@ def params_without(*unread: str) -> KeyParams:
 
 
 def part_params(part: str, *unread: str) -> KeyParams:
-    """Return the rule that also adds the name of the part: one run of the step makes several artifacts."""
+    """Return a rule that adds the name of a part to the parameters, for a step that makes several artifacts per run."""
     return lambda params, _: {**given(params, *unread), "part": part}
 
 
@@ -54,7 +54,7 @@ def all_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a step, or a family of outputs."""
+    """An output of a step, or a family of outputs."""
 
     role: Role[Any]  # its roles
     params: KeyParams = _ALL_PARAMS  # which parameters enter its key
@@ -81,13 +81,14 @@ class Step(Generic[Params]):
 
     @property
     def service(self) -> str:
-        """Return the service that executes it; `corpus` and `import` are steps of the driver itself."""
+        """Return the service that executes the step. `corpus` and `import` are steps of the driver itself."""
         return self.kind.partition(".")[0]
 
     def key(self, role: str, params: Params, inputs: Keys, *, restricted: bool = False) -> str:
-        """Return the key of the output `role` of a task. Inputs that it does not depend on are left out.
+        """Return the key of the output `role` of a task. Inputs that the output does not depend on are left out.
 
-        `restricted` marks an artifact of a sensitive concept; restricted inputs make it so too.
+        `restricted` marks an artifact of a sensitive concept. If an input is restricted, the artifact is restricted
+        too.
         """
         output, address = self._output(role)
         return derive_key(
@@ -99,12 +100,12 @@ class Step(Generic[Params]):
         )
 
     def task(self, params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> Task:
-        """Return a task with the parameters that were set; `outputs` are roles, or keys by role."""
+        """Return a task with the parameters that were set. `outputs` are roles, or keys by role."""
         keys = outputs if isinstance(outputs, Mapping) else {role: self.key(role, params, inputs) for role in outputs}
         return Task(kind=self.kind, inputs=dict(inputs), outputs=dict(keys), params=given(params))
 
     def work_of(self, task: Task, inputs: Shapes) -> Work | None:
-        """Return the work of a task; None if the step has no rule, or a size is missing that the rule needs."""
+        """Return the work of a task, or None if the step has no rule or the rule needs an unknown size."""
         if self.work is None:
             return None
         try:
@@ -114,11 +115,11 @@ class Step(Generic[Params]):
         return Work(amount, self.unit, variant)
 
     def sized(self, task: Task, inputs: Shapes, width: int = 0, passage_tokens: float = 0.0) -> Sized:
-        """Return a task with its parameters and the sizes of its inputs. Raise ConfigError as `parse`."""
+        """Return a task with its parameters and the sizes of its inputs. Raise ConfigError as `parse` does."""
         return Sized(task, self.parse(task.params), inputs, width, passage_tokens)
 
     def shapes_of(self, sized: Sized) -> dict[str, Shape]:
-        """Return the expected size of each output by role; if the size of an input is missing, empty ones."""
+        """Return the expected size of each output by role. If the size of an input is unknown, the sizes are empty."""
         output_by_role = {role: self._output(role) for role in sized.task.outputs}
         try:
             return {role: output.shape(sized, address) for role, (output, address) in output_by_role.items()}
@@ -126,16 +127,19 @@ class Step(Generic[Params]):
             return dict.fromkeys(output_by_role, Shape())
 
     def params_of(self, task: Task) -> Params:
-        """Return the parameters of a task, after a check of its parameters and roles.
+        """Check the parameters and roles of a task, and return its parameters.
 
-        Raise ConfigError for each that is unknown or wrong, with what is allowed.
+        Raise ConfigError for unknown or wrong parameters and roles. The message says what is allowed.
         """
         self._require_known("input", task.inputs, self.inputs)
         self._require_known("output", task.outputs, [output.role for output in self.outputs])
         return self.parse(task.params)
 
     def parse(self, values: Mapping[str, Any]) -> Params:
-        """Parse the parameters. Raise ConfigError for each that is unknown or wrong, with the known ones."""
+        """Parse the parameters.
+
+        Raise ConfigError if parameters are unknown or wrong. The message lists the known parameters.
+        """
         try:
             return self.params.model_validate(dict(values))
         except ValidationError as error:
@@ -184,7 +188,7 @@ class ModelParams(StrictModel):
 
     @property
     def variant(self) -> str:
-        """Return what identifies the model in `Work.variant`."""
+        """Return the string that identifies the model in `Work.variant`."""
         return f"{self.model}@{self.model_revision}/{self.dtype}"
 
     def reference(self) -> ModelRef:
@@ -193,7 +197,7 @@ class ModelParams(StrictModel):
 
 
 def bos_to_add(tokenizer: Any) -> int:
-    """Return the id of the BOS that `add_bos` asks for; raise ConfigError if the tokenizer defines none."""
+    """Return the id of the BOS token for `add_bos`. Raise ConfigError if the tokenizer defines no BOS."""
     if tokenizer.bos_token_id is None:
         raise ConfigError("add_bos is set, but the tokenizer of this model defines no BOS; leave add_bos unset")
     return int(tokenizer.bos_token_id)
@@ -207,7 +211,7 @@ class SinkParams(StrictModel):
 
     @property
     def sink_rule(self) -> SinkRule:
-        """Return the rule as pooling takes it."""
+        """Return the rule for attention sinks in the form that pooling takes."""
         return SinkRule(self.sink_ratio, self.sinks == "exclude")
 
 

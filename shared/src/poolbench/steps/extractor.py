@@ -224,7 +224,7 @@ def _states_shape(sized: Sized, _: OfLayer) -> Shape:
 
 
 def vectors_shape(sized: Sized, _: Cell) -> Shape:
-    """Return the size of pooled vectors: one for each passage."""
+    """Return the size of pooled vectors: one vector for each passage."""
     return Shape(sized.rows, sized.width)
 
 

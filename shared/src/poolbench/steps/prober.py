@@ -47,7 +47,7 @@ ERASED_NOTHING, LEACE = "nothing", "leace"
 
 
 class OfShard(NamedTuple):
-    """A part of the vectors of a pooling strategy at a layer; parts may overlap."""
+    """A part of the vectors of a pooling strategy at a layer. Parts may overlap."""
 
     strategy: str
     layer: int
@@ -82,7 +82,7 @@ WORD_COSINES = Role("cosines/{reading}", OfWordReading)
 
 
 class OfFeatures(NamedTuple):
-    """A part of the mean features of one sparse autoencoder; parts may overlap."""
+    """A part of the mean features of a sparse autoencoder. Parts may overlap."""
 
     autoencoder: str
     shard: str
@@ -104,7 +104,7 @@ FEATURES_OF_SUBJECT, SUBJECTS_OF_FEATURE = 100, 20
 
 
 class OfFeaturesSplit(NamedTuple):
-    """The mean features of one split of a concept's passages under one sparse autoencoder."""
+    """The mean features of a sparse autoencoder on one split of a concept's passages."""
 
     autoencoder: str
     split: Literal["train", "test"]
@@ -400,7 +400,7 @@ def _shift_params(part: str, *unread: str) -> KeyParams:
 
 def _shift_inputs(part: str) -> KeyInputs:
     def rule(_: ValenceParams, at: OfReading | OfWordReading, inputs: Keys) -> Keys:
-        """Return the inputs of one reading; only the measures depend on the random states."""
+        """Return the inputs of a reading. Only the measures depend on the random states."""
         unread = set() if at.reading == "direction" else {READ_DIRECTION()}
         states = {STATE_VECTORS("before"), STATE_VECTORS("after")}
         unread |= {role for role, _ in STATE_VECTORS.among(inputs) if part != "measures" and role not in states}

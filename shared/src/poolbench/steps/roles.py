@@ -19,7 +19,10 @@ class OfSplit(NamedTuple):
 
 
 class OfLayer(NamedTuple):
-    """A decoder block, counted from 0; -1 is the embedding, and the number of blocks the states after the last norm."""
+    """A decoder block, counted from 0.
+
+    -1 is the embedding, and the number of blocks stands for the states after the last norm.
+    """
 
     layer: int
 
@@ -57,7 +60,7 @@ class SplitCell(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A name that the sender of the task chose; it may hold slashes."""
+    """A name chosen by the sender of the task. The name may contain slashes."""
 
     name: str
 
@@ -69,9 +72,9 @@ class Role(Generic[Address]):
     """A family of roles with typed fields.
 
     Args:
-        template: The role as it is written, with the fields of `address` in braces: `train/{strategy}/{layer}`.
-        address: NamedTuple of the fields. An `int` matches digits, also with a sign, a `Literal` its words, and a `str`
-            everything but a slash; the name of `Named` may hold slashes.
+        template: The text of a role, with the fields of `address` in braces: `train/{strategy}/{layer}`.
+        address: NamedTuple of the fields. An `int` matches digits with an optional sign, a `Literal` matches its words,
+            and a `str` matches any text without a slash. The name of `Named` may contain slashes.
     """
 
     def __init__(self, template: str, address: type[Address]) -> None:

@@ -93,7 +93,7 @@ class TrainParams(StrictModel):
         return self
 
     def resolved(self, on_gpu: bool) -> "TrainParams":
-        """Return the same settings with every default that depends on mode or device filled in."""
+        """Return these settings with every default that depends on mode or device filled in."""
         mode = ("full" if on_gpu else "head") if self.mode == "auto" else self.mode
         head = mode == "head"
         filled = {

@@ -91,7 +91,7 @@ class Manifest(BaseModel):
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str) -> Self:
-        """Parse the manifest of `key`. Raise ValueError if it is damaged, or belongs to another artifact."""
+        """Parse the manifest of `key`. Raise ValueError if the manifest is damaged, or belongs to another artifact."""
         manifest = cls.model_validate(unseal(data))
         if manifest.schema_version != MANIFEST_VERSION:
             raise OtherVersionError(
@@ -115,9 +115,10 @@ def manifest_path(key: str) -> str:
 
 
 class ArtifactWriter:
-    """Writes the files of an artifact as they come, so that it need not fit into memory.
+    """Writes the files of an artifact one by one, so that the artifact need not fit into memory.
 
-    They are invisible before `commit`. `discard` removes a failed attempt, and `poolbench-driver gc` a killed one.
+    The files are invisible before `commit`. `discard` removes the files of a failed attempt. `poolbench-driver gc`
+    removes the files of a killed attempt.
     """
 
     def __init__(self, store: ObjectStore, key: str) -> None:
@@ -128,7 +129,7 @@ class ArtifactWriter:
         self.committed: Manifest | None = None  # as a reader gets it, if this attempt won
 
     def put(self, name: str, data: bytes) -> None:
-        """Write one file."""
+        """Write a file of the artifact."""
         path = f"{folder_of(self.key)}/{self._attempt}/{name}"
         with self._blocked_is_damage():
             self._store.put(path, data)
@@ -136,7 +137,7 @@ class ArtifactWriter:
         self._files[name] = FileEntry(path=path, num_bytes=len(data), sha256=sha256)
 
     def add_shard(self, table: pa.Table) -> None:
-        """Write the next part of a table; the metadata of their schemas may differ."""
+        """Write the next part of a table. The schemas of the parts may differ in their metadata."""
         self.put(SHARD_FILE.format(len(self._files)), table_to_bytes(table))
         self._num_rows += table.num_rows
 
@@ -147,7 +148,7 @@ class ArtifactWriter:
         meta: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Commit the files as the artifact. If another attempt was first, remove them and return False."""
+        """Commit the files as the artifact. If another attempt was first, remove the files and return False."""
         manifest = Manifest(
             key=self.key,
             attempt=self._attempt,
@@ -174,7 +175,7 @@ class ArtifactWriter:
             raise DamagedError(self.key, str(error)) from None
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove all files that this attempt has written."""
         for entry in self._files.values():
             self._store.delete(entry.path)
         self._files = {}
@@ -216,7 +217,10 @@ class Artifacts:
             yield info.path.split("/")[1], info
 
     def manifest(self, key: str) -> Manifest:
-        """Return the manifest of `key`. Raise NotFoundError if it is not committed, DamagedError if it is damaged."""
+        """Return the manifest of `key`.
+
+        Raise NotFoundError if there is no such artifact, or DamagedError if it is damaged.
+        """
         try:
             return Manifest.from_bytes(self.store.get(manifest_path(key)), key)
         except NotFoundError:
@@ -235,7 +239,7 @@ class Artifacts:
         meta: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        """Commit `files` under `key`, or adopt what another attempt committed first."""
+        """Commit `files` under `key`. If another attempt was first, its artifact is used. Return the manifest."""
         if sum(map(len, files.values())) > _SMALL_BYTES and self.exists(key):
             return self.manifest(key)
         writer = self.writer(key)
@@ -245,11 +249,11 @@ class Artifacts:
         return writer.committed or self.manifest(key)
 
     def writer(self, key: str) -> ArtifactWriter:
-        """Return an attempt at `key` whose files are written one by one."""
+        """Return a writer for a new attempt at `key`, which writes the files one by one."""
         return ArtifactWriter(self.store, key)
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file of an artifact. Raise NotFoundError or DamagedError."""
+        """Return a file of an artifact. Raise NotFoundError or DamagedError."""
         return self._read(self.manifest(key), name)
 
     def verify(self, key: str) -> None:
@@ -297,7 +301,7 @@ class Artifacts:
         return self.write(key, {TABLE_FILE: data}, num_rows=table.num_rows, meta=meta, producer=producer)
 
     def read_table(self, key: str) -> pa.Table:
-        """Return the table of an artifact, all its shards together."""
+        """Return the table of an artifact, with all shards concatenated."""
         return pa.concat_tables(self.read_shards(key))
 
     def read_shards(self, key: str) -> Iterator[pa.Table]:

@@ -16,7 +16,7 @@ STORE_ID = f"{HEALTH_FOLDER}/store-id"
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One object in a listing."""
+    """An object in a listing."""
 
     path: str
     size: int
@@ -32,7 +32,7 @@ class ObjectStore(Protocol):
     uri: str
 
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Store `data`. With `if_absent`, exactly one of several writers gets True, the others False."""
+        """Store `data`. With `if_absent`, exactly one of several writers gets True, and the other writers get False."""
 
     def get(self, path: str) -> bytes:
         """Return the bytes of an object. Raise NotFoundError if there is none."""
@@ -44,16 +44,16 @@ class ObjectStore(Protocol):
         """Yield all objects whose path starts with `prefix`, in path order."""
 
     def delete(self, path: str) -> None:
-        """Remove an object; a missing one is not an error."""
+        """Remove an object. It is not an error if the object does not exist."""
 
     def move(self, source: str, target: str) -> bool:
-        """Move an object, or everything below a path; False if nothing is there.
+        """Move an object, or everything below a path. Return False if there is nothing at the path.
 
-        An interrupted move of several objects leaves some in either place, and `manifest.json` moves first.
+        An interrupted move of several objects leaves some objects in either place. `manifest.json` is moved first.
         """
 
     def blocked(self, path: str) -> str:
-        """Return the path of what keeps an object from being written under `path`, itself or above; "" for nothing."""
+        """Return the path at or above `path` that prevents writing an object under `path`, or "" if there is none."""
 
     def now_s(self, path: str = "") -> float:
         """Return the time in seconds since the epoch, by the clock that dates the objects below `path`."""
@@ -70,8 +70,9 @@ def older_than(store: ObjectStore, age_s: float) -> Callable[[ObjectInfo], bool]
 def require_conditional_writes(store: ObjectStore) -> None:
     """Raise ConfigError unless exactly one of several writers of an object succeeds, as commits of artifacts need.
 
-    Writes one small object: one request if it is there, two if not. Call this where a process opens a
-    store for work. Raises StoreError too, so the same call shows wrong credentials.
+    The check writes a small object. This takes one request if the object exists already, and two otherwise. Call this
+    function where a process opens a store for work. StoreError is raised too, so this call also reveals wrong
+    credentials.
     """
     if store.put(_PROBE, b"", if_absent=True) and store.put(_PROBE, b"", if_absent=True):
         raise ConfigError(
@@ -82,9 +83,11 @@ def require_conditional_writes(store: ObjectStore) -> None:
 
 
 def store_id(store: ObjectStore) -> str:
-    """Return the random id of a store. A store without one gets one; its first writer wins. A copy keeps the id.
+    """Return the random id of a store.
 
-    Raise IntegrityError if it is damaged.
+    A store without an id gets an id, and the first writer wins. A copy keeps the id.
+
+    Raise IntegrityError if the id is damaged.
     """
     try:
         raw_id = store.get(STORE_ID)

@@ -19,7 +19,10 @@ _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
 def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
-    """Move a damaged artifact away. Return the damage, and the new place ("" if it is sound or already gone)."""
+    """Move an artifact away if it is damaged. Return the damage and the new place.
+
+    If the artifact is sound, both are "". If there was nothing to move, the new place is "".
+    """
     try:
         artifacts.verify(key)
     except DamagedError as error:
@@ -33,14 +36,14 @@ def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
 
 
 def set_object_aside(store: ObjectStore, path: str) -> str:
-    """Move a folder or a record of the store away; return its new place, or "" if nothing is there."""
+    """Move a folder or a record of the store away. Return the new place, or "" if there was nothing to move."""
     now = datetime.fromtimestamp(store.now_s(path), UTC)  # the clock by which gc computes ages
     target = f"{_place_of(path)}/{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     return target if store.move(path, target) else ""
 
 
 def was_set_aside(store: ObjectStore, key: str) -> bool:
-    """Return whether an artifact, or a part of it, was ever moved away as damaged."""
+    """Return whether an artifact, or a part of an artifact, was ever moved away as damaged."""
     return next(iter(store.list(f"{_place_of(folder_of(key))}/")), None) is not None
 
 
@@ -57,7 +60,7 @@ def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
 
 
 def described_damage(artifacts: Artifacts) -> str:
-    """Return one line on what was set aside as damaged; empty if there is nothing."""
+    """Return a line about the files that were set aside as damaged, or "" if there are none."""
     infos = list(objects_set_aside(artifacts.store))
     size = sum(info.size for info in infos) / 1e6
     hint = "`poolbench-driver gc --delete` removes those that are older than a day"

@@ -15,15 +15,15 @@ from poolbench.telemetry.traces import span
 
 
 def kind_of(uri: str) -> str:
-    """Return the kind of the store with this address, as instruments name it."""
+    """Return the kind of the store with this address, by its name in metrics: `s3` or `folder`."""
     return "s3" if uri.startswith("s3://") else "folder"
 
 
 @contextmanager
 def measured(uri: str, operation: str) -> Iterator[None]:
-    """Measure the block as an operation of the store at `uri`; an empty name measures nothing.
+    """Measure the block as an operation of the store at `uri`. If `operation` is empty, measure nothing.
 
-    A missing object is an answer, not an error.
+    NotFoundError does not count as an error of the store.
     """
     if not operation:
         yield
@@ -112,7 +112,7 @@ def _scheme(uri: str) -> str:
 
 
 def folder_of_store(uri: str) -> Path | None:
-    """Return the folder of a store that is one; None for S3 and for an empty URI."""
+    """Return the folder of a store on a file system, or None for S3 and for an empty URI."""
     return None if uri == "" or _scheme(uri) == "s3" else _folder(uri)
 
 

@@ -20,7 +20,7 @@ _IDS: ContextVar[Mapping[str, str]] = ContextVar("poolbench_ids", default=_NONE)
 
 @contextmanager
 def identified(**ids: str) -> Iterator[None]:
-    """Add ids to those of the work inside the block; an empty one is left out."""
+    """Add ids to the current ids for the duration of the block. Empty ids are left out."""
     token = _IDS.set({**_IDS.get(), **{name: value for name, value in ids.items() if value}})
     try:
         yield
@@ -39,9 +39,9 @@ def new_request_id() -> str:
 
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the id that a client gave to its request; a new one if there is none, several, or one that is not safe.
+    """Return the id that a client gave to its request. If there is no single safe id, return a new id.
 
-    Safe ids have 1 to 128 letters, digits and `._:-`, so that they can stand in logs and headers.
+    Safe ids have 1 to 128 letters, digits and `._:-`, so that they can be written into logs and headers.
     """
     sent = [value for name, value in headers if name.lower() == _HEADER]
     return sent[0].decode() if len(sent) == 1 and _REQUEST_ID.fullmatch(sent[0]) else new_request_id()

@@ -33,7 +33,7 @@ class Label:
     _seen: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def bounded(self, value: str) -> str:
-        """Return the value if it is allowed, else `other`."""
+        """Return the value if the label allows it, else `other`."""
         if self.values:
             return value if value in self.values else OTHER
         if value in self._seen:
@@ -45,10 +45,10 @@ class Label:
 
 
 class Sink(Protocol):
-    """Receives what instruments record."""
+    """A receiver of the values that instruments record."""
 
     def record(self, instrument: "Instrument", value: float, labels: Mapping[str, str]) -> None:
-        """Take one value. This is called in hot paths and must neither wait nor raise."""
+        """Record a value. This method is called in hot paths, and must neither wait nor raise."""
 
 
 class _Process:
@@ -58,14 +58,17 @@ class _Process:
 
 
 def record_to(sink: Sink | None) -> Sink | None:
-    """Send what all instruments of this process record to `sink`; return the sink before. None records nothing."""
+    """Send the recorded values of all instruments of this process to `sink`. Return the previous sink.
+
+    With None, nothing is recorded.
+    """
     before, _Process.sink = _Process.sink, sink
     return before
 
 
 @dataclass(frozen=True)
 class Instrument:
-    """One quantity that processes of a cluster record."""
+    """A quantity that the processes of a cluster record."""
 
     kind: ClassVar[str]
 
@@ -76,7 +79,7 @@ class Instrument:
 
     @property
     def exported(self) -> str:
-        """Return the name in Prometheus; those of a histogram's series add `_bucket`, `_sum` and `_count`."""
+        """Return the instrument's name in Prometheus. The series of a histogram add `_bucket`, `_sum` and `_count`."""
         return f"{_PREFIX}{self.name}"
 
     @property
@@ -103,7 +106,7 @@ class Counter(Instrument):
         return f"{_PREFIX}{self.name}{_COUNTER_SUFFIX}"
 
     def add(self, amount: float = 1, /, **labels: str) -> None:
-        """Add an amount; 0 is ignored."""
+        """Add an amount. An amount of 0 is ignored."""
         if amount > 0:
             self._record(amount, labels)
 
@@ -115,7 +118,7 @@ class Gauge(Instrument):
     kind = "gauge"
 
     def set(self, value: float | None, /, **labels: str) -> None:
-        """Set the present value; None, where it cannot be known, records nothing."""
+        """Set the present value. None, for an unknown value, records nothing."""
         if value is not None:
             self._record(value, labels)
 
@@ -138,7 +141,7 @@ class Histogram(Instrument):
 
     @contextmanager
     def timing(self, **labels: str) -> Iterator[None]:
-        """Observe the seconds that the block takes, also if it raises."""
+        """Observe the seconds that the block takes, even if the block raises an error."""
         began = time.perf_counter()
         try:
             yield
@@ -155,7 +158,7 @@ class RaySink:
         self._failed = False
 
     def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
-        """Record one value. An error is logged once: measurements must not stop work."""
+        """Record a value. An error is logged once and not raised, because measurements must not stop work."""
         try:
             metric = self._metrics.get(instrument.name) or self._make(instrument)
             if isinstance(instrument, Counter):
@@ -186,7 +189,7 @@ class RaySink:
 
 
 def record_to_ray() -> bool:
-    """Send the recorded values to Ray if this is a process of a Ray cluster. Return whether it is."""
+    """If this process belongs to a Ray cluster, send the recorded values to Ray. Return whether it does."""
     import ray
 
     if ray.is_initialized():

@@ -17,7 +17,7 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class TextFormatter(logging.Formatter):
-    """The usual line, with the ids of the present work at its end."""
+    """The standard log line, followed by the ids of the current work."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
         ids = " ".join(f"{name}={value}" for name, value in current_ids().items())
@@ -26,7 +26,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record; docs/observability.md lists its fields."""
+    """A log format with a JSON object per record. docs/observability.md lists the fields."""
 
     def __init__(self, service: str = "") -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Output(logging.StreamHandler[Any]):
 
     @property
     def stream(self) -> Any:  # type: ignore[override]
-        """Return what is standard error now: Ray and tests replace it."""
+        """Return the current standard error, because Ray and tests replace `sys.stderr`."""
         return sys.stderr
 
 
@@ -88,5 +88,5 @@ def as_json() -> bool:
 
 
 def serve_logging() -> dict[str, str]:
-    """Return the format of Ray Serve's own logs, as its `logging_config`."""
+    """Return the `logging_config` of Ray Serve, which sets the format of Serve's own logs."""
     return {"encoding": "JSON" if as_json() else "TEXT"}

@@ -27,9 +27,9 @@ class _Process:
 
 
 def start_tracing(service: str) -> bool:
-    """Send the spans of this process to the collector that POOLBENCH_TRACES names, if any; return whether there is one.
+    """Send the spans of this process to the collector that POOLBENCH_TRACES names. Return whether it names a collector.
 
-    The provider is not made the global one, because Ray and vLLM have uses of their own for that.
+    The provider does not become the global provider, because Ray and vLLM use the global provider for themselves.
     """
     endpoint = TraceSettings.load().traces
     if not endpoint or _Process.tracer is not None:
@@ -47,25 +47,25 @@ def start_tracing(service: str) -> bool:
 
 
 def stop_tracing() -> None:
-    """Send what is left, and turn traces off."""
+    """Send the remaining spans, and turn tracing off."""
     provider, _Process.provider, _Process.tracer = _Process.provider, None, None
     if provider is not None:
         provider.shutdown()
 
 
 def span(name: str, **attributes: str) -> AbstractContextManager[None]:
-    """Return a context manager for a part of the present trace. An exception marks it as failed, by its type alone."""
+    """Return a context manager for a span of the current trace. An exception marks the span as failed, by type only."""
     return nullcontext() if _Process.tracer is None else _recorded(name, attributes)
 
 
 def continued(traceparent: str | None) -> AbstractContextManager[None]:
-    """Return a context manager in which spans belong to the trace of another process; a malformed header is ignored."""
+    """Return a context manager in which spans belong to the trace of another process. A malformed header is ignored."""
     valid = _Process.tracer is not None and is_traceparent(traceparent)
     return _attached({TRACEPARENT: str(traceparent)}) if valid else nullcontext()
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the header that carries the present span to another process; empty while traces are off."""
+    """Return the header that passes the current span to another process. Without tracing, the result is empty."""
     if _Process.tracer is None:
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -34,7 +34,7 @@ def list_openings() -> list[str]:
 
 
 def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
-    """Return the first `num_openings` of an opening set such as `neutral-54` as PROMPTS; all by default.
+    """Return the first `num_openings` openings of a set such as `neutral-54` as a PROMPTS table. The default is all.
 
     Raise UnknownNameError with the nearest sets, or CorpusError if the set has fewer openings.
     """

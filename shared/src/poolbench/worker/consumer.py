@@ -31,7 +31,7 @@ _RETRY_PAUSE_S = 2.0
 
 
 class QueueConsumer(TaskProcessorAdapter):
-    """Consumes one service's queue in a thread of the replica."""
+    """A consumer of a service's queue, which runs in a thread of the replica."""
 
     def __init__(self, config: TaskProcessorConfig) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class QueueConsumer(TaskProcessorAdapter):
         self._queue = TaskQueue(self._broker, lambda: _sender().store_id)  # a retry is sent as it came
 
     def initialize(self, consumer_concurrency: int = 1) -> None:
-        """Prepare the Celery application; the concurrency comes from our configuration, not Serve's."""
+        """Prepare the Celery application. The concurrency comes from our configuration, not from Serve."""
         self._app: Celery = self._broker.celery_app()
         self._app.conf.update(
             worker_pool="threads",
@@ -51,7 +51,11 @@ class QueueConsumer(TaskProcessorAdapter):
         )
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Register the task. `RetryTaskError` leads to another delivery; any other exception becomes a dead letter."""
+        """Register the task.
+
+        After RetryTaskError, the task is delivered again, at most `MAX_RETRIES` times. After any other exception, the
+        task becomes a dead letter.
+        """
         replica = getattr(func, "__self__", None)
         if self._config.adapter_config.get("chooses") and replica is not None and (affinity := replica.affinity()):
             self._app.conf.broker_transport_options |= {"affinity": affinity}
@@ -108,7 +112,10 @@ class QueueConsumer(TaskProcessorAdapter):
         _LOG.info("consuming %s on %s", self._config.queue_name, self._broker.shown)
 
     def stop_consumer(self, timeout: float | None = None) -> None:
-        """Ask the consuming thread to end, by default within `finish_s`; a task that runs longer keeps its lease."""
+        """Ask the consuming thread to end, and wait for at most `timeout` seconds, by default `finish_s`.
+
+        A task that runs longer keeps its lease.
+        """
         if self._thread is None:
             return
         celery.worker.state.should_stop = os.EX_OK
@@ -116,7 +123,7 @@ class QueueConsumer(TaskProcessorAdapter):
         self._thread = None
 
     def consuming(self) -> bool:
-        """Return whether the consuming thread is alive; otherwise the replica is unhealthy."""
+        """Return whether the consuming thread is alive. If not, the replica is unhealthy."""
         return self._thread is not None and self._thread.is_alive()
 
     def enqueue_task_sync(self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any) -> TaskResult:
@@ -130,7 +137,10 @@ class QueueConsumer(TaskProcessorAdapter):
         return TaskResult(id=task_id, status="PENDING", result=None)
 
     def cancel_task_sync(self, task_id: str) -> None:
-        """Refuse: waiting tasks are dropped by purging their queue, running ones end with their replica."""
+        """Raise ConfigError, because a single task cannot be cancelled here.
+
+        Waiting tasks are dropped by purging their queue, and running tasks end with their replica.
+        """
         raise ConfigError(f"task {task_id} cannot be cancelled one by one: use `poolbench-driver cancel`")
 
     def get_metrics_sync(self) -> dict[str, Any]:

@@ -18,25 +18,26 @@ Handler = Callable[[Task, TaskIO], None]
 class Service(Protocol):
     """A service's adapter; `poolbench_<name>.service:create()` returns one.
 
-    It may have a method `holds_state() -> bool`: whether the replica holds what clients sent it, and what would be lost
-    with it. The number of replicas then never shrinks. It may have a method `release_memory()`, which unloads models.
-    That is called without work, and models are loaded again on demand. With an attribute `pauses_for_requests` that is
-    true, tasks wait between two steps while short requests run; they must not hold a lock that requests need.
+    A service may have a method `holds_state() -> bool`, which returns whether the replica holds data of clients that
+    would be lost with the replica. If so, the number of replicas never shrinks. A service may have a method
+    `release_memory()`, which unloads models. This method is called while there is no work, and models are loaded again
+    on demand. If the attribute `pauses_for_requests` is true, tasks wait between two steps while short requests run.
+    Such tasks must not hold a lock that requests need.
 
     Attributes:
         name: One of `SERVICES`.
         handlers: Handler by task kind, such as `extractor.extract`. One task runs at a time in a replica, but HTTP
-            requests may run beside it: a service guards what both use.
+            requests may run concurrently. A service must guard data that both use.
     """
 
     name: str
     handlers: Mapping[str, Handler]
 
     def routes(self, router: "APIRouter") -> None:
-        """Add the service's HTTP verbs; `poolbench.http` adds token check, health, docs and error bodies."""
+        """Add the HTTP routes of the service. `poolbench.http` adds token check, health, docs and error bodies."""
 
     def health(self) -> dict[str, Any]:
-        """Return details for holders of the token: what is loaded, how much was served."""
+        """Return details for clients with a valid token, such as loaded models and the number of served requests."""
 
 
 def load_service(name: str, module: str = "") -> Service:

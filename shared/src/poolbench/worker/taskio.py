@@ -39,7 +39,7 @@ class Meter:
         self._start()
 
     def report(self, *, device_s: float | None = None, peak_bytes: int | None = None) -> None:
-        """Add seconds of a device, and the peak of its memory, to the current lap."""
+        """Add device seconds to the current lap, and raise the lap's peak of device memory to at least `peak_bytes`."""
         if device_s is not None:
             self._device_s = (self._device_s or 0.0) + device_s
         if peak_bytes is not None:
@@ -48,8 +48,8 @@ class Meter:
     def lap(self) -> dict[str, Any]:
         """End the lap and return `wall_s`, `device_s` and `peak_bytes`.
 
-        If no device reported, these are CPU seconds of this process, and the peak of resident memory of it and of those
-        that it has started, such as an engine.
+        If no device reported, `device_s` is the CPU time of this process, and `peak_bytes` is the peak resident memory
+        of this process and of the processes that it has started, such as an engine.
         """
         cpu_s = time.process_time() - self._cpu_s
         measured = {
@@ -70,7 +70,7 @@ class Meter:
 
 
 def peak_resident_bytes(process: Path = _OWN) -> int:
-    """Return the highest resident memory of a process since the last lap began, and of its children in their lives."""
+    """Return the peak resident memory of a process since the last lap began, plus its children's lifetime peaks."""
     num_bytes = sum(peak_resident_bytes(Path("/proc", child)) for child in _children(process))
     with contextlib.suppress(OSError):
         for line in (process / "status").read_text().splitlines():
@@ -86,7 +86,10 @@ def _children(process: Path) -> Iterator[str]:
 
 
 class TaskIO:
-    """Reads a task's inputs and commits its outputs, each on its own, so that a repeated task does only the rest."""
+    """Reads the inputs of a task and commits its outputs.
+
+    Each output is committed separately, so that a repeated task makes only the missing outputs.
+    """
 
     def __init__(self, task: Task, artifacts: Artifacts, producer: Mapping[str, Any] | None = None) -> None:
         self.task = task
@@ -105,7 +108,7 @@ class TaskIO:
         return table
 
     def shards(self, role: str) -> Iterator[pa.Table]:
-        """Yield the table of an input shard by shard, because it need not fit into memory."""
+        """Yield the table of an input shard by shard, because the table need not fit into memory."""
         rows = 0
         for shard in self._artifacts.read_shards(self._input(role)):
             rows += shard.num_rows
@@ -113,7 +116,7 @@ class TaskIO:
             yield shard
 
     def file(self, role: str, name: str) -> bytes:
-        """Return one file of an input that is not a table."""
+        """Return a file of an input that is not a table."""
         return self._artifacts.read(self._input(role), name)
 
     def meta(self, role: str) -> dict[str, Any]:
@@ -132,9 +135,9 @@ class TaskIO:
         self.missing.discard(role)
 
     def write_tables(self, tables: Mapping[str, pa.Table], meta: Mapping[str, Any] | None = None) -> None:
-        """Commit output tables by role, a few at once, because a commit spends its time waiting for the store.
+        """Commit output tables by role. Several commits run at once, because a commit mostly waits for the store.
 
-        All have ended when this returns. If several fail, the first error is raised.
+        All commits have ended when this method returns. If several commits fail, the first error is raised.
         """
         with ThreadPoolExecutor(_COMMITS_AT_ONCE, thread_name_prefix="commit") as pool:
             commits = {
@@ -157,7 +160,10 @@ class TaskIO:
 
     @contextmanager
     def writing_shards(self, role: str, meta: Mapping[str, Any] | None = None) -> Iterator[Callable[[pa.Table], None]]:
-        """Write an output table shard by shard, and commit it at the end; an error removes what was written."""
+        """Write an output table shard by shard, and commit the table at the end.
+
+        If an error occurs, remove all shards.
+        """
         writer = self._artifacts.writer(self._output(role))
         try:
             yield writer.add_shard
@@ -168,11 +174,11 @@ class TaskIO:
         self.missing.discard(role)
 
     def report(self, *, device_s: float | None = None, peak_bytes: int | None = None) -> None:
-        """Add the measurements of a device; by default, CPU seconds and resident memory of the process count."""
+        """Add the measurements of a device. Without a report, CPU seconds and resident memory of the process count."""
         self._meter.report(device_s=device_s, peak_bytes=peak_bytes)
 
     def progress(self, done: int, total: int, note: str = "") -> None:
-        """Report how far the task is. Writes at most once every few seconds; a store that is away stops no work."""
+        """Report the progress of the task, at most once every few seconds. If the store is away, the work continues."""
         now = time.monotonic()
         if now - self._reported_s < PROGRESS_INTERVAL_S:
             return

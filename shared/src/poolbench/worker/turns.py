@@ -11,7 +11,7 @@ _PATIENCE_S = 5.0
 
 
 class Turns:
-    """A lock that tasks give back between two steps if a request waits for it."""
+    """A lock that a task releases between two steps if a request waits for the lock."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -20,7 +20,7 @@ class Turns:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Hold the lock within the block; wait for at most one step of a task."""
+        """Hold the lock within the block. The wait is at most one step of a task."""
         with self._changed:
             self._num_requests += 1
             try:
@@ -35,7 +35,10 @@ class Turns:
 
     @contextmanager
     def task(self) -> Iterator[None]:
-        """Hold the lock within the block; requests go first, also wherever a loop calls `check_cancelled`."""
+        """Hold the lock within the block.
+
+        Waiting requests go first, including wherever a loop calls `check_cancelled`.
+        """
         self._take_after_requests()
         try:
             with between_steps(self._give_way):

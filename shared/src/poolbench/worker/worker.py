@@ -45,7 +45,7 @@ _WORKED = (TaskOutcome.DONE, TaskOutcome.FAILED)
 
 @dataclass(frozen=True)
 class Sender:
-    """What the sender of a task says about itself. Other clients may say nothing."""
+    """Facts that the sender of a task states about itself. Other clients may state nothing."""
 
     step_version: int | None = None  # of the step of the task
     store_id: str | None = None
@@ -78,13 +78,19 @@ def require_kin(task: Task, sender: Sender, store_id: str) -> None:
 
 
 class RetryTaskError(Exception):
-    """The infrastructure under a task failed; the queue delivers it again, a bounded number of times."""
+    """Raised if the infrastructure under a task failed.
+
+    The queue delivers the task again, a bounded number of times.
+    """
 
     outcome: str = RETRIED
 
 
 class RefusedTaskError(Exception):
-    """A message is not a task of this service. It is recorded as failed and not delivered again."""
+    """Raised if a message is not a task of this service.
+
+    The failure is recorded, and the message is not delivered again.
+    """
 
     outcome = REFUSED
 
@@ -95,7 +101,7 @@ class _UnknownKindError(UnknownNameError):
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason of a failed task, as it is recorded."""
+    """The recorded reason of a failed task."""
 
     code: str
     status: Status
@@ -105,7 +111,11 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
-        """Classify an exception. Connection errors are retried; anything but our own errors and these is a bug."""
+        """Classify an exception.
+
+        Connection errors, timeouts and a lack of memory are retried. Any other error that is not a PoolbenchError is a
+        bug.
+        """
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""
             return cls(error.code, error.status, str(error), error.retryable, damaged)
@@ -117,14 +127,14 @@ class Failure:
 
 @dataclass
 class Delivery:
-    """One delivery of a task of a known kind, or `other`; `outcome` is set when it has ended."""
+    """A delivery of a task, with the task's kind or `other` if the kind is unknown. `outcome` is set at the end."""
 
     kind: str
     outcome: str = TaskOutcome.FAILED
 
 
 class DeliveryMeter:
-    """Counts and times the deliveries of one worker."""
+    """Counts and times the deliveries to a worker."""
 
     def __init__(self, service: str, kinds: Collection[str]) -> None:
         self._service, self._kinds = service, kinds
@@ -133,7 +143,7 @@ class DeliveryMeter:
 
     @contextmanager
     def measuring(self, kind: object) -> Iterator[Delivery]:
-        """Measure the block as one delivery. An exception decides the outcome by its attribute `outcome`."""
+        """Measure the block as a delivery. If an exception is raised, its attribute `outcome` decides the outcome."""
         # The kind comes from a message, and a label must not.
         kind_label = kind if isinstance(kind, str) and kind in self._kinds else OTHER
         delivery, began = Delivery(kind_label), time.perf_counter()
@@ -156,7 +166,7 @@ class DeliveryMeter:
 
 
 class Worker:
-    """Runs a service's tasks against one object store."""
+    """Runs the tasks of a service, with inputs and outputs in an object store."""
 
     def __init__(self, service: Service, artifacts: Artifacts, leases: LeaseStore, store_id: str = "") -> None:
         """Serve tasks; `store_id` is the id of the object store, empty if tasks of other stores are not to be found."""
@@ -178,11 +188,12 @@ class Worker:
     def run(
         self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True, sender: Sender | None = None
     ) -> TaskOutcome:
-        """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
-        object store.
+        """Run the task in `message` and return its outcome. `attempt` numbers its deliveries from 1.
+
+        Failures are written to the object store.
 
         Raises:
-            RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
+            RetryTaskError: The infrastructure failed. After the `final` delivery, the failure is recorded too.
             RefusedTaskError: The message is not a task of this service.
         """
         ids = {RUN: _label(message.get("run_id")), TASK: _label(message.get("task_id"))}

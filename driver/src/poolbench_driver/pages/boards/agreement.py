@@ -52,8 +52,8 @@ def ranks_of(board: RankBoard, strategies: list[str], blocks: list[str]) -> np.n
 def layer_stability(cells: Iterable[Mapping[str, Any]], metric: str, *, seed: int = 0) -> list[Measure]:
     """Return `rank.layer_stability` of a metric for each pair of its layers. Raise ConfigError as `rank_board` does.
 
-    Strategies are ranked in each concept at each layer. A collapsed strategy, or one without coverage, takes the worst
-    rank; other nulls have none. Concepts and strategies of both layers are compared.
+    Strategies are ranked in each concept at each layer. A strategy that collapsed or has no coverage gets the worst
+    rank. Other nulls get no rank. Only concepts and strategies that both layers have are compared.
     """
     cells, better = list(cells), is_higher_better(metric)
     require_one_quantity(cells, metric)
@@ -114,7 +114,7 @@ def _agreement(first: str, second: str, first_NK: np.ndarray, second_NK: np.ndar
 
 
 def _correlations(first_NK: np.ndarray, second_NK: np.ndarray, weights_RN: np.ndarray) -> np.ndarray:
-    """Return the correlation of mean ranks under each weighting of the concepts; NaN if a strategy has none."""
+    """Return the correlation of mean ranks under each weighting of the concepts, or NaN if a strategy has no rank."""
     means = [mean_ranks(ranks, weights_RN) for ranks in (first_NK, second_NK)]
     whole = np.isfinite(means).all(axis=(0, 2))
     correlations_R = np.full(len(weights_RN), np.nan)

@@ -32,7 +32,7 @@ Unit = tuple[Any, Any]
 def require_one_quantity(cells: Iterable[Cell], metric: str, entrant: str = "strategy") -> None:
     """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or an entrant has two versions.
 
-    An entrant whose name has its direction may compete with others along another one.
+    Entrants whose names contain their direction may have different directions.
     """
     values_by_column: dict[tuple[str, str], set[Any]] = defaultdict(set)
     for cell in cells:
@@ -60,8 +60,8 @@ def cell_table(
 ) -> tuple[dict[tuple[str, str], float], dict[str, str]]:
     """Return the value by entrant and block, and the dropped blocks with the reason.
 
-    A worst-rank null is -inf (inf if lower is better). Any other null is NaN, and so is a cell that lacks a layer or
-    model of its block.
+    A worst-rank null is -inf (inf if lower is better). Any other null is NaN. A cell that lacks a layer or model of its
+    block is NaN too.
     """
     worst = -np.inf if higher_is_better else np.inf
     gathered: dict[tuple[str, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -81,7 +81,7 @@ def cell_table(
 
 
 def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
-    """Return the mean over the layers of each model, then over models; NaN if the cell lacks a unit of its block."""
+    """Average over the layers of each model, then over models. Return NaN if the cell lacks a unit of its block."""
     if set(values) != units:
         return float("nan")
     models: dict[Any, list[float]] = defaultdict(list)

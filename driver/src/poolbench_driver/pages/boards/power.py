@@ -44,7 +44,7 @@ _AnswersAt = dict[str, dict[str, dict[tuple[str, str], dict[str, bool]]]]
 class ItemPower:
     """Power of McNemar's test of two neighbours on the items of one block, for the stated difference.
 
-    The share of items that one side alone gets right is the observed one, or the difference where this is larger.
+    The share of items that only one side gets right is the observed share, or the difference if this is larger.
     """
 
     block: str
@@ -60,15 +60,15 @@ class PairPower:
     """Power of a paired t-test of two neighbours over the blocks that have a value of both, for the stated difference.
 
     Attributes:
-        metric: What the board is ranked by.
-        block: What `n` counts, such as `concept`.
-        difference: Mean over the blocks of the first entrant's value minus that of the next; None without a block.
+        metric: Metric that the board is ranked by.
+        block: Unit that `n` counts, such as `concept`.
+        difference: Mean over the blocks of the first entrant's value minus the next entrant's; None without a block.
         deviation: Standard deviation of the differences (ddof 1); None below two blocks.
         planned: The stated difference.
-        power: Power at `n` blocks for it, if the deviation is the true one; None with a reason.
+        power: Power at `n` blocks to find `planned`, assuming that the deviation is exact; None with a reason.
         blocks_needed: Smallest number of blocks with a power of .8; None with a reason.
         reason: Why a figure is None, or that the mean difference contradicts the order of ranks.
-        items: Where the suite keeps answers of single items, their power by block.
+        items: Power of the test of items by block, if the suite stores the answers to single items.
     """
 
     metric: str
@@ -91,7 +91,7 @@ class PairPower:
 
     @property
     def items_needed(self) -> float | None:
-        """Return the median number of items with a power of .8 over blocks; infinite where most have no number."""
+        """Return the median over blocks of the number of items with a power of .8, or infinity if most have none."""
         sizes = [math.inf if item.items_needed is None else item.items_needed for item in self.items]
         return median(sizes) if sizes else None
 
@@ -99,11 +99,11 @@ class PairPower:
 def neighbours(
     info: SuiteInfo, runs: Sequence[FinishedRun], *, planned: float | None = None, items: bool = True
 ) -> list[PairPower]:
-    """Return the power for each pair of neighbours in the order of the board over some runs; empty without a board.
+    """Return the power for each pair of neighbours on the board of some runs. The list is empty without a board.
 
     Args:
         info: The runs' suite.
-        planned: Difference of the primary metric that the power is of, above 0; by default that of the suite's board.
+        planned: Difference of the primary metric to find, above 0. By default, the suite's board sets the difference.
         items: Whether the answers of single items are read too.
 
     Raises:
@@ -129,7 +129,7 @@ def neighbours(
 
 
 def _cells(board: RankBoard) -> Values:
-    """Return the values of a board; what has no value, or only a worst rank, is left out."""
+    """Return the values of a board by entrant and block. Missing values and worst-rank nulls are left out."""
     return {
         entrant: {
             block: value for block, value in zip(board.blocks, column.tolist(), strict=True) if math.isfinite(value)
@@ -139,7 +139,7 @@ def _cells(board: RankBoard) -> Values:
 
 
 def _units(suite: HasUnits, runs: Sequence[FinishedRun]) -> tuple[str, Values]:
-    """Return name and values of the suite's units over some runs; an entrant of several runs has their mean."""
+    """Return the name and the values of the suite's units. An entrant in several runs has the mean over these runs."""
     units_by_run = [suite.units(run) for run in runs]
     gathered: dict[str, dict[str, list[float]]] = {}
     for units in units_by_run:
@@ -175,7 +175,7 @@ def _pair(
 
 
 def _answers(suite: KeepsAnswers, runs: Sequence[FinishedRun], spec: BoardSpec) -> _AnswersAt:
-    """Return the answers of single items; none of a run that keeps no table of them."""
+    """Return the answers to single items. Runs without a table of answers are left out."""
     gathered: _AnswersAt = {}
     for run in runs:
         try:
@@ -207,7 +207,7 @@ def _of_items(entrant: str, following: str, answers: _AnswersAt, planned: float)
 
 
 def sentence(pair: PairPower) -> str:
-    """Return whether the data at hand would find the stated difference of the first two of a board, or what would."""
+    """Say whether the blocks of the first two entrants suffice to find the stated difference, or how many would."""
     names, blocks = f"{pair.entrant} and {pair.next}", f"{pair.n} {pair.block}{'' if pair.n == 1 else 's'}"
     are = "is" if pair.n == 1 else "are"
     if pair.power is None:
@@ -225,7 +225,7 @@ def sentence(pair: PairPower) -> str:
 
 
 def _decimal(power: float) -> str:
-    """Return a power with two decimals, never rounded up to what is sufficient."""
+    """Format a power with two decimals. An insufficient power is never rounded up to a sufficient power."""
     return f"{power if power >= SUFFICIENT else min(power, SUFFICIENT - 0.01):.2f}".removeprefix("0")
 
 

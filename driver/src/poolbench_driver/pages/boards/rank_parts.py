@@ -14,10 +14,11 @@ _STRATEGY = "strategy"
 def rank_parts(ranks: RanksView, diagrams: Mapping[str, Picture] | None = None) -> Iterator[Part]:
     """Yield the ranks with their ties: overall, by family, concept family and model. Without ranks, yield nothing.
 
-    The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
+    If there are too few concepts for some figures, a line says so and these figures are left out. With one concept, the
+    part is a list of values.
 
     Args:
-        ranks: What was ranked.
+        ranks: The boards and their tests.
         diagrams: Critical-difference diagrams, by metric.
     """
     if ranks.one_concept:
@@ -56,7 +57,7 @@ def _note(ranks: RanksView) -> str:
 
 
 def _drawn(diagrams: Mapping[str, Picture]) -> Iterator[Block]:
-    """Yield the first diagram, and the others folded."""
+    """Yield the first diagram, then a folded block of the other diagrams."""
     pictures = list(diagrams.values())
     if pictures:
         yield Group(pictures[:1])

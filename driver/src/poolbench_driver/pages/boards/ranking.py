@@ -37,9 +37,9 @@ def pairwise_rows(
 
     Args:
         names: K strategies.
-        values_NK: Their values in each block; infinite for a worst-rank null.
-        ranks_NK: Their ranks in each block.
-        higher_is_better: Direction of goodness.
+        values_NK: Values of the strategies in each block; infinite for a worst-rank null.
+        ranks_NK: Ranks of the strategies in each block.
+        higher_is_better: Whether a higher value is better.
 
     Returns:
         Rows with strategy, other, n (blocks), rank_difference and value_difference (means of first minus second),
@@ -84,7 +84,7 @@ def _pair(
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return first minus second; two worst-rank nulls (both infinite) are equal."""
+    """Return first minus second. Two worst-rank nulls (both infinite) count as equal."""
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(first - second, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
@@ -113,7 +113,7 @@ class RankBoard:
 
     Attributes:
         board: `all` (blocks may lack an entrant) or `complete` (only blocks with every entrant that has any value).
-        entrants: K names, best mean rank first, those that lack blocks below the others.
+        entrants: K names, best mean rank first. Entrants that lack blocks come last.
         blocks: N names.
         values_NK: Cell values; -inf or inf for the worst-rank nulls, NaN for a missing cell.
         ranks_NK: Ranks within each block.
@@ -133,7 +133,7 @@ class RankBoard:
 
     @cached_property
     def pairwise(self) -> list[dict[str, Any]]:
-        """Return the rows of `pairwise_rows`; many boards are made for their ranks alone."""
+        """Return the rows of `pairwise_rows`. They are computed on first use, because many boards need ranks alone."""
         better = is_higher_better(self.metric)
         return pairwise_rows(self.entrants, self.values_NK, self.ranks_NK, higher_is_better=better)
 
@@ -158,15 +158,15 @@ def rank_board(
 ) -> RankBoard | None:
     """Rank the entrants in each block and average over blocks.
 
-    Cells of one entrant and block, i.e. its layers and then its models, are averaged first, because they are not
-    independent. If one of them is null, or missing although another entrant of the block has it, the average is null.
+    Cells of one entrant and block are averaged first, over layers and then over models, because they are not
+    independent. The average is null if a cell is null, or is missing although another entrant of the block has it.
 
     Args:
-        cells: Result rows with the two columns, `metric`, `value` and `status`; other metrics are ignored.
-        metric: Metric to rank; its metadata says whether high is good.
-        entrant: Column that names what is compared.
-        block: Column that names what ranks are averaged over.
-        averaged: Whether a cell is the mean over models and layers; else an entrant is one model at one layer.
+        cells: Result rows with the two columns, `metric`, `value` and `status`. Rows of other metrics are ignored.
+        metric: Metric to rank. Its metadata says whether high is good.
+        entrant: Column of the names to compare, such as `strategy`.
+        block: Column of the names that ranks are averaged over, such as `concept`.
+        averaged: Whether a cell is the mean over models and layers. If not, an entrant is one model at one layer.
         complete: Drop every block in which an entrant has no cell.
 
     Returns:
@@ -195,15 +195,15 @@ def rank_board(
 def board_of(
     rows: Iterable[Mapping[str, Any]], spec: BoardSpec, metric: str, *, complete: bool = False
 ) -> RankBoard | None:
-    """Return the board of a metric as a suite declares its board; see `rank_board`."""
+    """Return the board of a metric, with the columns that a suite declares. See `rank_board`."""
     ranked = [row for row in rows if not spec.is_apart(row)]
     return rank_board(ranked, metric, entrant=spec.entrant, block=spec.block, averaged=spec.averaged, complete=complete)
 
 
 def _left_out(values_NK: np.ndarray, entrants: Sequence[str], complete: bool) -> list[str]:
-    """Return the reason why each block is not ranked; "" for a ranked block.
+    """Return the reason why each block is not ranked, or "" for a ranked block.
 
-    An entrant without a value in any rankable block does not make a block incomplete: otherwise none would remain.
+    An entrant without a value in any rankable block does not make a block incomplete. Otherwise, no block would remain.
     """
     missing = np.isnan(values_NK)
     rankable = ((~missing).sum(axis=1) >= 2) & np.isfinite(values_NK).any(axis=1)

@@ -36,8 +36,8 @@ class FamilyRank:
 def boards_by(cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | None]) -> dict[str, RankBoard]:
     """Return a board for each part of the cells, e.g. a concept family, model or layer.
 
-    `part` returns the part of a cell, or None for none. Parts without a board are left out. Raise ConfigError as
-    `rank_board` does.
+    `part` returns the part of a cell, or None for a cell to leave out. Parts without a board are left out. Raise
+    ConfigError as `rank_board` does.
     """
     parts: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
@@ -71,7 +71,7 @@ def winning_rates(board: RankBoard) -> dict[str, float]:
 
 
 def block_agreement(board: RankBoard) -> dict[str, float]:
-    """Return Kendall's tau of each concept's order of the strategies with the overall order; NaN if all are tied."""
+    """Return, by concept, Kendall's tau of its order of strategies with the overall order. NaN if all are tied."""
     return dict(zip(board.blocks, discriminability(-board.ranks_NK.T).tolist(), strict=True))
 
 
@@ -186,7 +186,7 @@ def _tested(board: RankBoard) -> Row:
 
 
 def letters(board: RankBoard) -> dict[str, str]:
-    """Return letters by strategy: strategies that share one lie within the critical difference; none without one."""
+    """Return letters by strategy. Strategies within the critical difference share a letter. Without it, return {}."""
     letters_by_strategy: dict[str, str] = {}
     for number, group in enumerate(_tested(board)["tie_groups"]):
         for name in group:
@@ -195,7 +195,7 @@ def letters(board: RankBoard) -> dict[str, str]:
 
 
 def rank_text(mean: float | None, interval: tuple[float | None, float | None] | None) -> str:
-    """Return a mean rank with its interval, as far as there is one."""
+    """Format a mean rank with its interval if it has one. Return "" without a mean rank."""
     if mean is None or math.isnan(mean):
         return ""
     if interval is None or interval[0] is None or interval[1] is None:
@@ -204,13 +204,13 @@ def rank_text(mean: float | None, interval: tuple[float | None, float | None] | 
 
 
 def ranked_metrics(rows: Iterable[Row]) -> list[str]:
-    """Return the metrics that the rows' run ranked, in its order."""
+    """Return the metrics that the run of these rows ranked, in the order of the rows."""
     ranks = (row for row in rows if row["metric"] == "rank.mean")
     return list(dict.fromkeys(json.loads(row["params"]).get("of", "") for row in ranks))
 
 
 def _standings(board: RankBoard) -> list[Row]:
-    """Return one line per strategy: its rank, what ties it, and how it compares with the best."""
+    """Return one line per strategy: rank, letters of ties, winning rate, and comparison with the best strategy."""
     rates, marks = winning_rates(board), letters(board)
     against = {pair["other"]: pair for pair in board.pairwise if pair["strategy"] == board.entrants[0]}
     return [
@@ -226,13 +226,13 @@ def _standings(board: RankBoard) -> list[Row]:
 
 
 def strategy_families(names: Iterable[str]) -> dict[str, str]:
-    """Return the families of strategies, those with parameters included; of what is not registered, none."""
+    """Return the family of each registered strategy. Parameters in a name are ignored."""
     registered = {spec.id: spec.family for spec in STRATEGIES.all()}
     return {name: family for name in names if (family := registered.get(name.partition(":")[0])) is not None}
 
 
 def _part_table(boards: Mapping[str, RankBoard], order: RankBoard) -> PartTable | None:
-    """Return mean ranks within each part, strategies in the order of the whole board; None if there is one part."""
+    """Return mean ranks within each part, in the order of the whole board, or None with fewer than two parts."""
     if len(boards) < 2:
         return None
     cells: dict[str, dict[str, str]] = {

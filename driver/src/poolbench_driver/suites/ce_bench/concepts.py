@@ -56,10 +56,10 @@ class SparseConceptProbes(Stage):
 def probing_scope(
     config: CeBenchConfig, session: Session, model: ModelInfo, autoencoders: Mapping[int, LocalStep]
 ) -> Scope | None:
-    """Return the scope that probes the concepts and probing sets of a run; None if the run names none.
+    """Return the scope that probes the concepts and probing sets of a run, or None if the run names neither.
 
     Args:
-        autoencoders: By layer, the autoencoder that direction C5 is made from.
+        autoencoders: For each layer, the autoencoder from which direction C5 is computed.
     """
     if not config.concepts and not config.sets:
         return None
@@ -82,7 +82,7 @@ def probing_scope(
 
 
 def plan_concepts(probing: Scope | None, read: ReadFeatures) -> SparseConceptProbes:
-    """Plan D1 of the pooled vectors of each concept, and the sparse probes of each entrant on the same passages."""
+    """Plan D1 on the pooled vectors of each concept, and the sparse probes of each entrant on its passages."""
     if probing is None:
         return SparseConceptProbes(PlannedWork())
     vectors = plan_vectors(probing)
@@ -100,7 +100,7 @@ def plan_concepts(probing: Scope | None, read: ReadFeatures) -> SparseConceptPro
 def plan_sparse(
     draft: Draft, probing: Scope, name: str, passages: Mapping[str, str], layer: int, read: ReadFeatures
 ) -> dict[tuple[str, int, str], str]:
-    """Plan the sparse probes of each entrant on the passages of a concept or set; `passages` are keys by split."""
+    """Plan the sparse probes of each entrant on a concept or set, whose `passages` are keys by split."""
     features = {split: read(draft, passages[split], layer) for split in SPLITS}
     numbers = {entrant: str(n) for n, entrant in enumerate(features["train"])}
     inputs = {steps.PASSAGES(split): passages[split] for split in SPLITS}
@@ -120,7 +120,7 @@ def concept_rows(planned: SparseConceptProbes, source: RowSource, column: str = 
     """Yield result rows: D1 of the pooled vectors, whose entrant is the strategy, and the sparse probes.
 
     Args:
-        column: Where a row has the name of what is probed: `concept`, or `task` for probing sets.
+        column: Column for the name of the probed concept or set: `concept`, or `task` for probing sets.
     """
     for (name, layer), key in planned.d1.items():
         identity = {"entrant": POOLING, column: name, "layer": layer, **strategy_columns(STRATEGIES.get(POOLING))}
@@ -132,12 +132,12 @@ def concept_rows(planned: SparseConceptProbes, source: RowSource, column: str = 
 
 @dataclass(frozen=True)
 class Reader:
-    """A way to read concepts at a layer, with its AUROC and the spread over seeds of folds by concept.
+    """A way to read concepts at a layer, with the AUROC of each concept and its spread over fold seeds.
 
     Attributes:
         name: Entrant and number of features, or strategy and direction.
-        values: None where a figure is null.
-        statuses: Why a figure is null.
+        values: AUROC by concept, None where the figure is null.
+        statuses: Status by concept, which says why a figure is null.
     """
 
     name: str
@@ -148,12 +148,12 @@ class Reader:
 
     @property
     def mean(self) -> float | None:
-        """Return the mean over concepts; None where one is null: a mean of fewer would not compare."""
+        """Return the mean AUROC over concepts, or None if any is null, since means over fewer would not compare."""
         aurocs = [value for value in self.values.values() if value is not None]
         return sum(aurocs) / len(aurocs) if aurocs and len(aurocs) == len(self.values) else None
 
     def text(self, concept: str) -> str:
-        """Return the AUROC of a concept with its spread, or why there is none."""
+        """Return the AUROC of a concept with its spread as text, or the status that explains a null AUROC."""
         value, spread = self.values.get(concept), self.spreads.get(concept)
         if value is None:
             return self.statuses.get(concept, "")
@@ -161,7 +161,7 @@ class Reader:
 
 
 def readers(rows: Sequence[Row]) -> list[Reader]:
-    """Return the readers of the concepts and sets of a run from its result rows, the best mean first."""
+    """Build the readers of concepts and sets from the result rows of a run, sorted by mean AUROC from the best."""
     figures: dict[tuple[str, int], dict[str, Row]] = {}
     spreads: dict[tuple[str, int], dict[str, float | None]] = {}
     for row in rows:
@@ -188,7 +188,10 @@ def readers(rows: Sequence[Row]) -> list[Reader]:
 
 
 def sparse_means(rows: Sequence[Row]) -> dict[str, dict[int, float | None]]:
-    """Return the mean AUROC over concepts by entrant and number k of features; None where a concept has none."""
+    """Return the mean AUROC over concepts by entrant and number k of features.
+
+    The mean is None where a concept has no AUROC.
+    """
     means = {reader.name: reader.mean for reader in readers(rows)}
     by_entrant: dict[str, dict[int, float | None]] = {}
     for row in rows:
@@ -235,7 +238,7 @@ class SetPassages:
 
 @lru_cache(maxsize=1)
 def read_sets(config: CeBenchConfig) -> SetPassages:
-    """Return the sets that a run names; read once for the check and the plan.
+    """Read the probing sets that a run names, once for both the check and the plan.
 
     Raises:
         UnknownNameError: A name or pattern fits none of the known sets.
@@ -266,7 +269,7 @@ def read_sets(config: CeBenchConfig) -> SetPassages:
 
 
 def plan_sets(sets: SetPassages, probing: Scope | None, read: ReadFeatures) -> SparseConceptProbes:
-    """Plan D1 of the pooled vectors of each set, and the sparse probes of each entrant on the same texts."""
+    """Plan D1 on the pooled vectors of each set, and the sparse probes of each entrant on its texts."""
     if probing is None:
         return SparseConceptProbes(PlannedWork())
     draft, d1, sparse = Draft(), dict[tuple[str, int], str](), dict[tuple[str, int, str], str]()

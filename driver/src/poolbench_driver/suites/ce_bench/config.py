@@ -38,12 +38,12 @@ class CeBenchConfig(RunConfig):
 
     @classmethod
     def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return some pairs of passages that ship as stories, and what concepts and sets are read from."""
+        """Return settings that read real text: the shipped pairs of stories, and the sources of concepts and sets."""
         return {**super().real_text(given), **({} if "stories" in given else REAL_STORIES)}
 
     @property
     def concept_ids(self) -> tuple[str, ...]:
-        """Return the concepts that it names."""
+        """Return the ids of the concepts that the configuration names."""
         return self.concepts
 
     @property
@@ -53,11 +53,11 @@ class CeBenchConfig(RunConfig):
 
     @property
     def data_name(self) -> str:
-        """Return the suite's name: it brings its stories."""
+        """Return the name of the suite, because the suite brings its own stories."""
         return self.suite
 
     def hashed(self) -> dict[str, Any]:
-        """Return what the hash of the configuration is made of."""
+        """Return the settings from which the hash of the configuration is computed."""
         settings = super().hashed() | {"budget": completed(self.budget).model_dump(mode="json")}
         settings["corpus"]["scorer_texts"] = None  # a setting of earlier versions that nothing read
         return settings if self.sets else {name: value for name, value in settings.items() if name != "sets"}

@@ -11,7 +11,7 @@ from poolbench_driver.suites.ce_bench.view import clearest_first
 
 
 def evidence(cell: OpenedCell) -> Iterator[Part]:
-    """Yield stories of the clearest subjects, as many as `evidence` says and at least one, and all subjects."""
+    """Yield stories of the clearest subjects (`evidence` of them, at least one), and a table of all subjects."""
     entrant, has_features = cell.row["entrant"], _key(cell) is not None
     subjects = clearest_first(cell.rows("subjects", entrant=entrant))
     for subject in subjects[: cell.config.evidence or 1]:
@@ -33,9 +33,9 @@ def _key(cell: OpenedCell) -> str | None:
 
 
 def features(cell: OpenedCell, subject: str) -> FeatureTexts:
-    """Return the first pair of stories of a subject, which is read by the features that differ most over all its pairs.
+    """Return the first pair of stories of a subject and the features that differ most over all pairs of the subject.
 
-    Raise NotFoundError where the run has no such pair, or no autoencoder for it.
+    Raise NotFoundError if the run has no such pair, or no features of the entrant on this subject.
     """
     entrant, key, stories = cell.row["entrant"], _key(cell), cell.rows("stories", subject=subject)
     subjects = cell.rows("subjects", subject=subject, entrant=entrant)

@@ -31,11 +31,11 @@ class SaeEntrant(HasFigures):
     Attributes:
         figures: Rows by metric.
         subjects: Rows of `subjects.parquet` by subject.
-        family: What it shares with autoencoders of other seeds; None without a seed.
+        family: Hash of the training settings shared with autoencoders of other seeds. None without a seed.
         seed: Seed of its training.
-        null_of: Name of the autoencoder whose random directions it is; None for others.
+        null_of: For random directions, the name of their autoencoder. Otherwise None.
         sparse: Mean AUROC of sparse probes over concepts, by their number k of features.
-        model: Where entrants of several models are joined, the model that it reads.
+        model: If entrants of several models are joined, the model that the entrant reads.
     """
 
     name: str
@@ -62,12 +62,12 @@ class SaeEntrant(HasFigures):
         return number(value, ",.0f" if value is None or value >= 10 else ".1f")
 
     def interval(self, metric: str = PRIMARY) -> str:
-        """Return the interval of a figure, empty if it has none."""
+        """Return the interval of a figure as text, or "" if the figure has none."""
         row = self.figures.get(metric, {})
         return "" if row.get("ci_low") is None else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
 
     def beats(self, other: SaeEntrant, column: str = "interpretability") -> bool:
-        """Return whether the mean difference over the subjects that both have is above 0, with its 95 % interval."""
+        """Return whether the 95 % interval of the mean difference lies above 0, over the subjects that both have."""
         pairs = [(row[column], other.subjects.get(name, {}).get(column)) for name, row in self.subjects.items()]
         differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
         if len(differences) < 2:
@@ -95,8 +95,8 @@ _NOTE = (
 def training_of(sae: SparseAutoencoder, config: bytes, model: str, layer: int) -> tuple[str | None, int | None]:
     """Return a hash of the training settings that autoencoders of other seeds share, and the seed.
 
-    The seed is `metadata.seed` of the configuration; without one, both are None. All else in the configuration counts,
-    beside the model, the layer and the size.
+    The seed is `metadata.seed` of the configuration. Without a seed, both are None. The hash covers the rest of the
+    configuration, the model, the layer and the size.
     """
     settings = read_config(config)
     entry = settings.get("metadata")
@@ -114,8 +114,8 @@ class Family:
     """Autoencoders of two seeds or more.
 
     Attributes:
-        name: Name of the one with the smallest seed.
-        values: By figure, the value of each seed; None where a member has none.
+        name: Name of the autoencoder with the smallest seed.
+        values: For each figure, the values of all seeds, or None if a member has no value.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Families:
     """The families of some entrants.
 
     Attributes:
-        unclear: Names of autoencoders that say one seed and yet differ, which makes them no family.
+        unclear: Names of autoencoders that have one seed and still differ, so that they are not a family.
     """
 
     all: Sequence[Family] = ()
@@ -153,7 +153,7 @@ class Families:
         return sum(max(one) < min(other) or max(other) < min(one) for one, other in pairs), len(pairs)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the table of the families, the last line with the pairs that ranges separate; nothing without one."""
+        """Yield the table of the families, if there are any. The last line counts the pairs that ranges separate."""
         if not self.all:
             return
         lines = [

@@ -59,7 +59,8 @@ class Autoencoder:
     """An autoencoder of a run, without its weights: its name in rows, layer and size.
 
     Attributes:
-        family: What it shares with autoencoders of other seeds, and `seed` its own; None where it names no seed.
+        family: Hash of the training settings shared with autoencoders of other seeds. None without a seed.
+        seed: Seed of its training, None if its configuration names none.
     """
 
     name: str
@@ -113,7 +114,7 @@ class SparseCell(NamedTuple):
     """One cell of the comparison: an entrant under a protocol.
 
     Attributes:
-        sae: Name of the autoencoder; the layer of coordinates.
+        sae: Name of the autoencoder, or the layer for coordinates.
     """
 
     sae: str
@@ -129,7 +130,7 @@ class SparseCell(NamedTuple):
 
 @dataclass(frozen=True)
 class CeBenchPlan(Plan):
-    """Keys of measures, subjects and features by what was compared, and of measures of the loss by entrant."""
+    """Keys of measures, subjects and features by cell of the comparison, and of loss measures by entrant."""
 
     scope: CeBenchScope
     contrasts: Mapping[SparseCell, Keys]
@@ -147,7 +148,7 @@ def check(config: CeBenchConfig) -> None:
 
 
 def resolve(config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
-    """Return the scope of a run. An autoencoder that cannot be used becomes a note.
+    """Resolve the scope of a run. An autoencoder that cannot be used is reported in a note.
 
     Raises:
         InputError: No autoencoder can be used; the message has the first reason.

@@ -45,9 +45,9 @@ class Entry:
         rows: Rows (pairs of stories) behind the figures.
         d: Width, None if neither the record nor the path has it.
         l0: Mean number of active features, None if the path does not have it.
-        figures: By figure and reduction over features, the means over rows: `max` is there always; the second version
+        figures: Means over rows, by figure and reduction over features. `max` is always present. The second version
             also records `mean` and counts of outliers.
-        stories, model, hook, architecture: What it was measured on, empty if not recorded.
+        stories, model, hook, architecture: Data, model, hook and architecture of the record, empty if not recorded.
     """
 
     path: str
@@ -62,13 +62,13 @@ class Entry:
 
     @property
     def layer(self) -> int:
-        """Return the layer that the hook names, -1 if it names none."""
+        """Return the layer in the name of the hook, or -1 if the name has none."""
         match = re.search(r"\d+", self.hook)
         return int(match[0]) if match else -1
 
     @property
     def site(self) -> str:
-        """Return where it reads a block, by its hook or else its path: residual, mlp or attention; empty if unknown."""
+        """Return the site (residual, mlp or attention) by the hook, or else by the path, or "" if unknown."""
         text = (self.hook if "hook_" in self.hook else self.path).lower()
         return next((site for site, pattern in _SITES.items() if re.search(pattern, text)), "")
 
@@ -78,7 +78,7 @@ class Entry:
         return (self.stories, self.rows, self.model, self.hook)
 
     def definitions(self) -> dict[str, dict[str, float | None]]:
-        """Return the figures by definition; None where the record lacks what the definition needs."""
+        """Return the figures by definition. A figure is None if the record lacks a value that the definition needs."""
         top = {name: self.figures[name]["max"] for name in FIGURES}
         both = top["contrastive"] + top["independent"]
         root = math.sqrt(self.d) if self.d else None
@@ -100,14 +100,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Tree:
-    """The autoencoders of a tree, by path, and why files of it could not be used."""
+    """The autoencoders of a folder tree by path, and notes on the files that could not be used."""
 
     entries: Sequence[Entry]
     notes: Sequence[str]
 
 
 def read_tree(folder: Path) -> Tree:
-    """Return the autoencoders of all `results.json` files below a folder. A file that cannot be used is noted.
+    """Read the autoencoders of all `results.json` files below a folder. A file that cannot be used gets a note.
 
     Raises:
         InputError: The folder is absent, or none of its files can be used.
@@ -133,7 +133,10 @@ def read_tree(folder: Path) -> Tree:
 
 
 def read_entry(file: Path, path: str) -> Entry:
-    """Return the autoencoder of a `results.json` file; raise InputError with file, and with the line of broken JSON."""
+    """Read the autoencoder of a `results.json` file.
+
+    Raise InputError, which names the file and the line of broken JSON, if the file cannot be used.
+    """
     record = _object(_json(file), file, "the file")
     config = _object(record.get("sae_config") or {}, file, "sae_config")
     width = config.get("d_sae")
@@ -153,7 +156,7 @@ def read_entry(file: Path, path: str) -> Entry:
 
 
 def width_of(text: str) -> int | None:
-    """Return the width that a name such as `width-2pow16`, `width_65k` or `65k` has; widths are powers of two."""
+    """Parse the width in a name such as `width-2pow16`, `width_65k` or `65k`. Suffixes round to a power of two."""
     if match := re.search(r"2pow(\d{1,2})", text):
         return 1 << int(match[1])
     match = re.search(r"width[_-](\d+)([km]?)(?![a-z0-9.])", text) or re.fullmatch(r"(\d+)([km]?)", text)
@@ -175,7 +178,7 @@ def architecture_of(text: str) -> str:
 
 
 def board(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return an object for each autoencoder, with its published figures; the best of each comparison comes first."""
+    """Return one object per autoencoder, with its published figures. The best of each comparison comes first."""
     return [
         {
             "path": entry.path,
@@ -193,7 +196,7 @@ def board(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def board_markdown(source: Path, tree: Tree) -> str:
-    """Return the board as text: means by release, each autoencoder where they are few, and what cannot be used."""
+    """Format the board as Markdown: means by release, single autoencoders where they are few, and unusable files."""
     intro = paragraph(
         f"Published figures, recorded by others below {source.name or source}: {len(tree.entries)} autoencoders. "
         "Contrastive, independent and interpretability are maxima over features, as means over rows; /sqrt(d) is "
@@ -232,10 +235,10 @@ def _releases(entries: Sequence[Entry]) -> Iterator[list[str]]:
 
 
 def strata(entries: Sequence[Entry], part: str) -> dict[tuple[Any, ...], dict[Any, list[Entry]]]:
-    """Return the autoencoders of several layers, or sites, that agree in all else, by what they share and by the part.
+    """Group autoencoders that differ only in layer (or site), by their shared settings and then by layer (or site).
 
-    They share stories, rows, model, width, and the site or the layer. Those without a width, layer or site are left
-    out, and so is what has one layer or site alone.
+    A group shares stories, rows, model, width, and the site (or layer). Autoencoders without a width, layer or site
+    are left out, and so are groups with a single layer or site.
 
     Args:
         entries: The autoencoders.

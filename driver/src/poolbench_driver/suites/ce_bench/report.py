@@ -44,7 +44,7 @@ from poolbench_driver.suites.ce_bench.view import CeBenchView, view_of, view_ove
 
 
 def score_by_l0(view: CeBenchView) -> Picture | None:
-    """Return the score of each entrant against its L0, with intervals; None without an autoencoder."""
+    """Plot the score of each entrant against its L0, with intervals, or return None without an autoencoder."""
     if not view.trained:
         return None
     kinds = {RANDOM: "random directions", COORDINATES: "coordinates"}
@@ -192,10 +192,10 @@ def _subjects(view: CeBenchView) -> Iterator[Part]:
 
 
 def opened_subject(subject: Row, opens: str = "") -> list[Block]:
-    """Return the first pair of stories of a subject, and the features that differ most over all its pairs.
+    """Return the first pair of stories of a subject, and the features that differ most over all pairs of the subject.
 
     Args:
-        opens: What the features open.
+        opens: Address of the page that the features link to.
     """
     stories = [(name, _story(subject, side)) for name, side in SIDES.items()]
     features = [
@@ -210,13 +210,13 @@ def opened_subject(subject: Row, opens: str = "") -> list[Block]:
 
 
 def strongest_features(subject: Row) -> list[Row]:
-    """Return the features of a subject that are listed beside its stories."""
+    """Return the strongest features of a subject, which are listed beside the subject's stories."""
     features: list[Row] = subject["features"][:_STRONGEST]
     return features
 
 
 def subjects_part(entrant: str, subjects: Sequence[Row]) -> Part:
-    """Return all subjects as an entrant sees them."""
+    """Return the table of all subjects, with the scores and strongest features of an entrant."""
     heads: Heads = ["subject", "contrastive", "held out", Column("strongest features", is_text=True)]
     lines = [
         Line.of(row["subject"], number(row["contrastive"]), number(row["held_out"], ".2f"), _strongest(row))

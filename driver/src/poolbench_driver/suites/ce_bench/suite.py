@@ -54,7 +54,7 @@ class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
         return reporting.joined(runs, page)
 
     def units(self, run: FinishedRun) -> Units:
-        """Return the subjects: the score of an entrant is its mean over them."""
+        """Return the interpretability of each entrant by subject. The score of an entrant is its mean over subjects."""
         values: dict[str, dict[str, float]] = {}
         for row in run.rows("subjects"):
             if row["interpretability"] is not None:

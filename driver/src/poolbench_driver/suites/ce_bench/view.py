@@ -48,7 +48,7 @@ class CeBenchView:
 
     Attributes:
         dataset: Name of the stories.
-        published: The entrants with their figures by the published definition; empty if it was not asked for.
+        published: The entrants with figures by the published definition. Empty if this was not requested.
         stories: The first pair of stories of each subject.
     """
 
@@ -65,7 +65,7 @@ class CeBenchView:
 
     @cached_property
     def tied(self) -> set[str]:
-        """Return the best autoencoder, and those that it does not beat."""
+        """Return the names of the best autoencoder and of all autoencoders that the best does not beat."""
         return {sae.name for sae in self.trained if sae is self.trained[0] or not self.trained[0].beats(sae)}
 
     @cached_property
@@ -83,7 +83,7 @@ class CeBenchView:
         ]
 
     def headline(self) -> list[Span]:
-        """Return the answer in pieces; those that name an autoencoder are emphasised."""
+        """Return the answer in pieces of text. Pieces that name an autoencoder are emphasised."""
         if not self.trained:
             return [Span("No autoencoder has a score.")]
         best, count = self.trained[0], len(self.trained)
@@ -98,7 +98,7 @@ class CeBenchView:
         return sum(all(sae.beats(null) for null in self.nulls_of(sae)) for sae in self.trained)
 
     def certainty(self) -> str:
-        """Return the figures behind the answer; empty if there are none."""
+        """Return the sentence with the figures behind the answer, or "" without an autoencoder."""
         if not self.trained:
             return ""
         best = self.trained[0]
@@ -179,8 +179,9 @@ class CeBenchView:
         return self.stories[rows[0]["subject"]] | rows[0] if rows else None
 
     def of_subjects(self) -> list[Row]:
-        """Return the best autoencoder's row of each subject with a contrastive score, the highest first; none without
-        an autoencoder.
+        """Return the best autoencoder's rows of subjects with a contrastive score, the highest score first.
+
+        Without an autoencoder, the list is empty.
         """
         if not self.trained:
             return []
@@ -199,7 +200,7 @@ _KINDS = {RANDOM: "random directions", COORDINATES: "coordinates"}
 
 
 def agreement(entrants: Sequence[SaeEntrant], first: str, second: str) -> float | None:
-    """Return the share of the pairs of entrants that two scores order alike, ties one half; None without a pair."""
+    """Return the share of pairs of entrants that two scores order alike. Ties count one half. None without a pair."""
     hits = []
     for a, b in combinations(entrants, 2):
         values: list[Any] = [entrant.value(metric) for metric in (first, second) for entrant in (a, b)]
@@ -211,9 +212,9 @@ def agreement(entrants: Sequence[SaeEntrant], first: str, second: str) -> float 
 
 
 def correlations(entrants: Sequence[SaeEntrant], first: str, second: str) -> tuple[float | None, float | None]:
-    """Return the correlation of Spearman and that of Pearson between two scores of entrants.
+    """Return the Spearman and the Pearson correlation between two scores of entrants.
 
-    Both are None for fewer than three entrants with both, and where a score is the same for all.
+    Both are None if fewer than three entrants have both scores, or if a score is constant.
     """
     both = [(entrant.value(first), entrant.value(second)) for entrant in entrants]
     values = np.array([pair for pair in both if None not in pair], dtype=np.float64).reshape(-1, 2).T

@@ -66,7 +66,7 @@ class Configuration(StrictModel):
         return self
 
     def columns(self, model: str) -> dict[str, Any]:
-        """Return the configuration as columns of a table; `model` is that of the run."""
+        """Return the configuration as columns of a table, where `model` is the model of the run."""
         settings = self.model_dump(mode="json")
         if self.vectors is not None:
             return settings | {"model": None, "strategy": None, "layer": None}
@@ -81,10 +81,10 @@ _TEXTS = ("model", "adapter", "vectors", "strategy", "control")
 
 
 def display_name(columns: Mapping[str, Any], model: str, beside: Mapping[str, Any] | None = None) -> str:
-    """Return the name of a configuration on a page, from its columns; the model of the run goes without saying.
+    """Return the display name of a configuration from its columns, without the model if this is the model of the run.
 
     Args:
-        beside: Columns of the configuration that it is compared with; the name then says only what differs.
+        beside: Columns of a second configuration. The name then has only the settings that differ from these.
     """
     first = beside or dict.fromkeys(columns)
 
@@ -175,7 +175,10 @@ class DataRequirementsConfig(ReadingConfig):
 
     @classmethod
     def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return three sets of a treebank, or the source of those that `given` names; of planted sets nothing."""
+        """Return settings that read real text: three treebank sets, or the source of the sets that `given` names.
+
+        If `given` names planted sets, the settings are empty.
+        """
         if names_planted(sets := given.get("sets", REAL_SETS)):
             return {}
         return {"sets": sets, **REAL_TEXT}

@@ -35,7 +35,7 @@ _WHICH = (
 
 @dataclass(frozen=True)
 class SetComparison(HasFigures):
-    """A comparison on one set: its figures by metric, and its lines by size."""
+    """A comparison on one set, with its figures by metric and its rows by sample size."""
 
     name: str  # what sets the second configuration apart from the first
     set: str
@@ -49,7 +49,7 @@ class SetComparison(HasFigures):
 
     @property
     def is_measured(self) -> bool:
-        """Return whether there is a difference at the largest size, be it 0."""
+        """Return whether the difference at the largest size was measured. A difference of 0 counts."""
         return self.value(metrics.DIFFERENCE) is not None
 
     @property
@@ -72,7 +72,7 @@ class DataView:
     comparisons: Sequence[SetComparison]
 
     def answer(self) -> str:
-        """Return the recommended number of examples, and how sure it is."""
+        """Return sentences with the recommended number of examples and its certainty."""
         measured = [comparison for comparison in self.comparisons if comparison.is_measured]
         if not measured:
             return "No comparison could be measured."

@@ -126,7 +126,7 @@ def _probe(scope: DataScope, number: int, sides: Sequence[pa.Table | Failure]) -
 
 
 def measures(by_size: Mapping[int, SizeComparison | CellError], probe: Probe, alpha: float) -> Iterator[Measure]:
-    """Yield the figures of one comparison on one set: those of its largest size, and how many examples it needs."""
+    """Yield the figures of a comparison on a set: results at the largest size, and the number of examples needed."""
     largest = by_size[max(by_size)]
     if isinstance(largest, CellError):
         yield from (Measure.failed(info.id, largest) for info in metrics.METRICS)

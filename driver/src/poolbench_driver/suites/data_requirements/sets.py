@@ -14,10 +14,10 @@ from poolbench_driver.suites.data_requirements.config import DataRequirementsCon
 
 
 def read_sets(config: DataRequirementsConfig) -> tuple[dict[str, ProbingData], list[str]]:
-    """Return the sets with labels by name, and what was left out, with reasons.
+    """Read the labelled sets by name, and return notes on sets that were left out.
 
     Raises:
-        UnknownNameError: With the nearest names.
+        UnknownNameError: A name is not known. The message has the nearest names.
         CorpusError: No set can be read.
     """
     concepts = {concept.id for concept in CONCEPTS.all()}
@@ -71,8 +71,9 @@ CONCEPT_LABELS = ("without", "with")
 
 
 def sizes_of(config: DataRequirementsConfig, available: int) -> Sequence[int]:
-    """Return the sizes of a set's samples in ascending order: those of the settings, or all examples and halves of
-    them.
+    """Return the sample sizes of a set in ascending order.
+
+    The sizes are those of the settings, or else all examples, a half, a quarter and so on.
     """
     if config.sizes:
         return sorted(config.sizes)

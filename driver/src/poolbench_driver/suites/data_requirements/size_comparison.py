@@ -22,12 +22,12 @@ _FOLD, _COUNTS = ("size", "seed", "fold"), ("n", "only_second", "only_first", "f
 
 @dataclass(frozen=True)
 class SizeComparison:
-    """Two configurations on samples of one size; of their test examples those that both answered.
+    """A comparison of two configurations at one sample size, on the test examples that both answered.
 
     Attributes:
         counts: Training, development and test examples of a fold, as means over folds and seeds.
-        accuracies: Of the first and of the second configuration.
-        errors: Power of McNemar's test on one fold, with type-M and type-S errors; None without a difference.
+        accuracies: Accuracy of the first and of the second configuration.
+        errors: Power of McNemar's test on one fold, with type-M and type-S errors. None without a difference.
     """
 
     size: int
@@ -38,7 +38,7 @@ class SizeComparison:
 
     @property
     def power(self) -> float:
-        """Return the mean power over the seeds; a seed that contradicts the mean has none."""
+        """Return the mean power over the seeds, where a seed that contradicts the mean has power 0."""
         return self.errors.power if self.errors is not None else 0.0
 
     @property
@@ -59,12 +59,12 @@ class SizeComparison:
 
 
 def compare_sizes(first: pa.Table, second: pa.Table, alpha: float) -> dict[int, SizeComparison | CellError]:
-    """Return two configurations compared at each size, the smallest first, from their PILOT_ANSWERS.
+    """Compare two configurations at each sample size, the smallest first, from their PILOT_ANSWERS.
 
-    A size is compared if both answered some example of every fold of every seed; else it has the reason.
+    A size is compared if both answered an example in every fold of every seed. Otherwise its value is the error.
 
     Raises:
-        CellError: They have no test example in common.
+        CellError: The two configurations have no test example in common.
     """
     keys = [*_FOLD, "instance_id"]
     both = first.join(second.select([*keys, "right"]), keys, join_type="inner", right_suffix="_second")

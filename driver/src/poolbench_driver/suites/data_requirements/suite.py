@@ -16,7 +16,7 @@ from poolbench_driver.suites.data_requirements.rows import assemble
 
 
 class DataRequirements(Suite[DataRequirementsConfig, DataScope, DataPlan]):
-    """Pilots of two probing configurations at several sizes, and the number of examples that tells them apart."""
+    """Pilots of two probing configurations at several sizes, and the number of examples that separates the two."""
 
     evidence = BEHIND
 

@@ -78,7 +78,10 @@ class HolmesConfig(ReadingConfig):
 
     @classmethod
     def real_text(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the sets that ship, with the budget of FlashHolmes and a board; of planted sets nothing."""
+        """Return settings that read the shipped sets, with the budget of FlashHolmes and a board.
+
+        If `given` names planted sets, the settings are empty.
+        """
         if names_planted(given.get("sets", ())):
             return {}
         return {**REAL_TEXT, **COMPARED, **({} if "flash" in given else FLASH)}
@@ -104,10 +107,10 @@ class HolmesConfig(ReadingConfig):
         return f"{self.suite}-{source if source in NAMED_SOURCES else 'folder'}"
 
     def hashed(self) -> dict[str, Any]:
-        """Return what the hash of the configuration is made of.
+        """Return the settings from which the hash of the configuration is computed.
 
-        Earlier versions had settings of concepts too, which nothing read. At their defaults they stay in the hash, so
-        that runs keep their names.
+        Earlier versions also had settings of concepts, which nothing read. The defaults of these settings stay in the
+        hash, so that runs keep their names.
         """
         settings = {**super().hashed(), **as_concepts(self).hashed()}
         return {name: value for name, value in settings.items() if value != _LATER.get(name, ...)}

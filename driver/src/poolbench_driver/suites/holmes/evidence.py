@@ -16,7 +16,7 @@ from poolbench_driver.suites.holmes.rates import texts_of
 
 
 def evidence(cell: OpenedCell) -> Iterator[Part]:
-    """Yield the test instances of a set as an entrant reads them."""
+    """Yield test instances of a set with their labels and the predictions of an entrant."""
     set_name, entrant = cell.row["task"], cell.row["entrant"]
     predictions = cell.rows("predictions", set=set_name, entrant=entrant)
     if not predictions:
@@ -50,7 +50,7 @@ def _verdict(row: Row) -> str:
 
 
 def wrong_first(predictions: Sequence[Row], *, is_classed: bool) -> list[Row]:
-    """Return predictions in the order of their error; those without one come last."""
+    """Sort predictions by error, the largest first. Instances without a prediction come last."""
 
     def place(row: Row) -> tuple[bool, float, str]:
         if row["predicted"] is None:

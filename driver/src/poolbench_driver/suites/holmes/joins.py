@@ -33,7 +33,7 @@ class JoinedEntrant:
 
 @dataclass(frozen=True)
 class JoinedTable:
-    """Recorded models and others on the sets that all of the others and the table have."""
+    """Recorded models and joined entrants, on the sets that the table and all joined entrants have."""
 
     scores: ScoreTable
     names: Sequence[str]  # of the joined entrants
@@ -74,7 +74,7 @@ def entrants_of_run(run: FinishedRun) -> list[JoinedEntrant]:
 
 
 def entrants_of_output(file: Path) -> list[JoinedEntrant]:
-    """Return the entrants of the reference tool's own output: each model, encoding and number of hidden layers.
+    """Read the entrants from the output of the reference tool: each model, encoding and number of hidden layers.
 
     Rows of control tasks are left out, and seeds are averaged.
 
@@ -104,10 +104,10 @@ def entrants_of_output(file: Path) -> list[JoinedEntrant]:
 
 
 def read_table(file: Path, portion: float | None = None) -> ScoreTable:
-    """Return the scores of a table of recorded models: a leaderboard's, or the output of the reference's own tool.
+    """Read the scores of recorded models from the table of a leaderboard, or from the output of the reference tool.
 
     Args:
-        portion: Share of the training data to read; by default as `read_scores`.
+        portion: Share of the training data to read. The default is that of `read_scores`.
     """
     head, _ = read_csv(file)
     if not set(REFERENCE_COLUMNS) <= set(head):
@@ -141,7 +141,7 @@ def _portion(line: TableLine) -> float:
 
 
 def one_portion(entrants: Sequence[JoinedEntrant]) -> float:
-    """Return the share of the training data behind all entrants; raise ConfigError if they differ."""
+    """Return the share of the training data behind all entrants. Raise ConfigError if the shares differ."""
     portions = {entrant.portion for entrant in entrants}
     if len(portions) > 1:
         shares = ", ".join(f"{portion:.4g}" for portion in sorted(portions))
@@ -150,10 +150,10 @@ def one_portion(entrants: Sequence[JoinedEntrant]) -> float:
 
 
 def join(table: ScoreTable, entrants: Sequence[JoinedEntrant]) -> JoinedTable:
-    """Return the recorded scores and those of the entrants, on the sets that the table and all entrants have.
+    """Join the scores of entrants to the recorded scores, on the sets that the table and all entrants have.
 
     Raises:
-        ConfigError: They have no set in common, or a name twice.
+        ConfigError: There is no common set, or two entrants have one name.
     """
     columns = [n for n, name in enumerate(table.sets) if all(name in entrant.scores for entrant in entrants)]
     if not columns:

@@ -38,7 +38,7 @@ from poolbench_driver.waiting import waiting
 
 
 class ProbeCell(NamedTuple):
-    """A probing set, read through a strategy at a layer, as it is or under a control; or with vectors of their own."""
+    """A probing set with its reader: a strategy at a layer (with or without a control), or given vectors."""
 
     set: str
     strategy: str
@@ -78,7 +78,7 @@ class HolmesScope:
 
 @dataclass(frozen=True)
 class HolmesPlan(Plan):
-    """Keys of measures and predictions; `published` by the definition of the reference."""
+    """Keys of measures and predictions. The keys in `published` follow the definition of the reference."""
 
     scope: HolmesScope
     probes: Mapping[ProbeCell, Keys]
@@ -86,7 +86,10 @@ class HolmesPlan(Plan):
 
 
 def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
-    """Return the strategies of a run; raise UnknownNameError, or ConfigError for one that reads token counts."""
+    """Return the strategies of a run.
+
+    Raise UnknownNameError for an unknown strategy, and ConfigError for a strategy that reads token counts.
+    """
     strategies = select_strategies(config.strategies or None)
     counting = [spec.id for spec in strategies if spec.reads_counts]
     if counting:
@@ -113,7 +116,7 @@ def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = No
 
 
 def files_of(config: HolmesConfig) -> dict[str, VectorsFile]:
-    """Return the files of vectors by name; raise InputError for one that cannot be read."""
+    """Read the files of vectors by name. Raise InputError for a file that cannot be read."""
     return {name: read_vectors(Path(path)) for name, path in config.vectors.items()}
 
 
@@ -143,7 +146,7 @@ class HolmesProbes:
         control: Control | None = None,
         vectors: str | None = None,
     ) -> None:
-        """Plan the probes of some cells of a set in one task, and in a second one those of the reference."""
+        """Plan one task for the probes of some cells of a set, and a second task for the probes of the reference."""
         parts = {"measures": steps.MEASURES, "predictions": steps.PREDICTIONS}
         identity = read.identity(cells)
         for probe_keys, probe in zip((self.keys, self.published), _probe_params(self.scope, name), strict=False):

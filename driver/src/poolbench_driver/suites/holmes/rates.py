@@ -29,7 +29,7 @@ def winning_rates(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> Iterator[Row]:
-    """Yield the mean winning rate of each entrant, over all sets and over those of each type.
+    """Yield the mean winning rate of each entrant, over all sets and over the sets of each type.
 
     Intervals come from a bootstrap over phenomena, because sets of one phenomenon are not independent.
     """
@@ -160,7 +160,7 @@ def _pair(leader: str, other: str, first: Mapping[Any, bool], second: Mapping[An
 
 
 def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Row]) -> pa.Table:
-    """Return some right and some wrong test instances of a set, as the leader reads them."""
+    """Return some test instances of a set that the leader predicts correctly, and some that it predicts wrongly."""
     tests = [
         row for row in predictions if (row["set"], row["entrant"]) == (name, leader) and row["predicted"] is not None
     ]
@@ -185,7 +185,7 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
 
 
 def texts_of(instance: Mapping[str, Any], passages: Mapping[str, Row]) -> Iterator[Row]:
-    """Yield text and spans of an instance, or of both sides of a pair; a text that is read whole has no spans."""
+    """Yield text and spans of an instance, or of both sides of a pair. A text read as a whole has no spans."""
     for side in ("first", "second"):
         if pieces := [passages[name] for name in instance[side]]:
             text = pieces[0]["text"]

@@ -59,7 +59,7 @@ class ScoreTable:
         portion: float,
         notes: Sequence[str] = (),
     ) -> "ScoreTable":
-        """Return a table with notes on what is unknown or missing; `descriptions` are type and phenomenon by set."""
+        """Build a table and note unknown or untyped sets and missing scores, given (type, phenomenon) by set."""
         notes = list(notes)
         if unknown := [name for name in descriptions if name not in suite_sets()]:
             notes.append(f"sets that the public suite does not have: {len(unknown)}, such as {unknown[0]}")
@@ -80,19 +80,19 @@ class ScoreTable:
         return self.scores[:, self.types == kind] if kind else self.scores
 
     def weights(self, kind: str = "") -> np.ndarray:
-        """Return ones, and then the weights of a bootstrap over the phenomena of the sets of a type [1 + R, n]."""
+        """Return a row of ones and R rows of bootstrap weights over the phenomena of the sets of a type [1 + R, n]."""
         groups = self.phenomena[self.types == kind] if kind else self.phenomena
         return np.concatenate([np.ones((1, len(groups))), group_weights(groups, NUM_RESAMPLES, 0)])
 
 
 def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
-    """Return the scores of a csv file with one row per probing set and portion, and one column per model.
+    """Read the scores of a CSV file with one row per probing set and portion, and one column per model.
 
     Rows of several seeds are averaged, as the public site does.
 
     Args:
-        portion: Share of the training data to read. By default the one that the site shows: 1, or else 1/32; or else
-            the largest.
+        portion: Share of the training data to read. The default is the share that the public site shows: 1, or
+            else 1/32, or else the largest.
 
     Raises:
         InputError: The file cannot be used; the message names file and line.
@@ -123,7 +123,7 @@ def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
 
 
 def board(scores: ScoreTable) -> list[dict[str, Any]]:
-    """Return an object for each model, best first by pairs, with winning rates of 0 to 100; None where there is none.
+    """Return one object per model, the best by pairs first, with winning rates from 0 to 100, or None if undefined.
 
     `by_type` has the same definitions over the sets of each type, with ranks scaled within the type as the site does,
     and `column_overall`: ranks scaled over all sets, as in the figures of the paper.
@@ -148,7 +148,7 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
     """Return the board as text, with intervals of the winning rates over pairs, and what was left out.
 
     Args:
-        joined: Which entrants are not recorded ones, and on which sets; their rows have `joined`, and stand out.
+        joined: Note on the entrants that were joined, and on which sets. Their rows have `joined` and are highlighted.
     """
     num_recorded = sum(not row.get("joined") for row in rows)
     share = "all" if scores.portion == 1 else f"{scores.portion:.4g}"
@@ -177,7 +177,7 @@ def board_markdown(source: Path, scores: ScoreTable, rows: Sequence[Mapping[str,
 
 
 def shown_rate(value: float | None) -> str:
-    """Return a rate with one decimal, empty where there is none."""
+    """Format a rate with one decimal, or return "" if there is none."""
     return "" if value is None else f"{value:.1f}"
 
 
@@ -232,6 +232,6 @@ def _described(name: str, line: TableLine) -> tuple[str, str]:
 
 
 def described(name: str) -> tuple[str, str]:
-    """Return type and phenomenon of a set of the public suite; of any other no type, and its name."""
+    """Return type and phenomenon of a set of the public suite. For any other set, return "" and its name."""
     entry = suite_sets().get(name)
     return (entry.type, entry.phenomenon) if entry else ("", name)

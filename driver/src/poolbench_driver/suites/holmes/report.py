@@ -51,7 +51,7 @@ def by_type(view: HolmesView) -> Picture | None:
 
 
 def by_layer(view: HolmesView) -> Picture | None:
-    """Return the strategy that wins most by type of phenomenon and layer; None where one strategy was read."""
+    """Plot the strategy that wins most for each type of phenomenon and layer, or return None for a single strategy."""
     carried = view.carried()
     if not carried:
         return None

@@ -37,9 +37,9 @@ SEEDS = pa.schema(
 
 
 def assemble(plan: HolmesPlan, source: RowSource) -> Tables:
-    """Return result rows; tables of sets, predictions, comparisons and examples; rows by published definitions.
+    """Return result rows, tables of sets, predictions, comparisons and examples, and rows by published definitions.
 
-    The published rows are in a table of their own, so that they are not ranked.
+    The published rows are in a separate table, so that they are not ranked.
     """
     scope, config = plan.scope, plan.scope.config
     rows = [row for at, keys in plan.probes.items() for row in _measures(scope, at, keys["measures"], source)]
@@ -109,9 +109,9 @@ def types_of(scope: HolmesScope) -> dict[str, str]:
 
 
 def entrant_of(scope: HolmesScope, at: ProbeCell) -> str:
-    """Return the name of an entrant: model with its control, strategy, layer, and the probe where it is not linear.
+    """Return the name of an entrant: model with its control, strategy, layer, and the probe if it is an MLP.
 
-    One without a model has the name of its vectors.
+    An entrant without a model has the name of its vectors.
     """
     probe = "" if scope.config.hidden is None else f" MLP {scope.config.hidden}"
     if at.vectors is not None:

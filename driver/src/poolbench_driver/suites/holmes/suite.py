@@ -53,7 +53,7 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
         return reporting.joined(runs, page)
 
     def answers(self, run: FinishedRun) -> Answers:
-        """Return the test instances that each entrant had right, by set; a real value is neither right nor wrong."""
+        """Return by set and entrant which test instances are predicted correctly, without sets of real values."""
         classed = {row["set"] for row in run.rows("sets", task="classes")}
         right: Answers = {}
         for row in run.rows("predictions"):
@@ -69,7 +69,10 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
         return Recorded(rows, board_markdown(source, scores, rows), scores.notes)
 
     def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
-        """Return the same with runs of protocol `published`, or `results_holmes.csv`, on the sets in common."""
+        """Return the board of recorded models with other entrants added, on the sets that all have.
+
+        The entrants come from runs of protocol `published`, or from files `results_holmes.csv`.
+        """
         entrants = [
             entrant
             for origin in joined

@@ -11,11 +11,11 @@ from poolbench_driver.suites.holmes.config import HolmesConfig
 
 
 def thinned(data: ProbingData, config: HolmesConfig) -> ProbingData:
-    """Return the instances that a run asks for, all with a split.
+    """Reduce the instances of a set to the number that a run asks for, all with a split.
 
-    Where a source gives no splits, they are drawn, the same with and without `flash`. Of train a share of the groups is
-    kept, and of dev and test at most so many instances; one group of these is kept whatever its size. Groups are taken
-    in a seeded order that takes turns between labels, so a smaller share is part of a larger one.
+    If a source gives no splits, they are drawn, and `flash` does not change the draw. Train keeps a share of its
+    groups. Dev and test keep at most `flash_eval` instances, but at least one group. Groups are taken in a seeded
+    order that alternates between labels, so a smaller share is part of a larger share.
     """
     groups, by_label = seeded_groups(with_splits(data, config.seed), config.seed)
     place = {name: (n + 0.5) / len(names) for names in by_label.values() for n, name in enumerate(names)}

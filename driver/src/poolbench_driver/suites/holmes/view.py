@@ -35,7 +35,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model, strategy and layer: its figures by metric, and its scores by set."""
+    """A model, strategy and layer, with winning rates and other figures by metric, and with scores by set."""
 
     name: str
     strategy: str | None  # None, and so is the layer, for vectors that no model of the run makes
@@ -47,22 +47,22 @@ class Entrant:
     seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # the scores of each set under several seeds
 
     def mean(self, metric: str) -> Cell:
-        """Return the mean of a figure over the sets that have it."""
+        """Return the mean of a figure over the sets that have this figure."""
         values = [row["value"] for row in self.others.get(metric, ()) if row["value"] is not None]
         return replace(number(fmean(values)), opens=entrant_path(self.name)) if values else Cell()
 
     def score(self) -> Cell:
-        """Return the mean score over the sets and, where there are several seeds, its mean deviation over these."""
+        """Return the mean score over the sets, with the mean standard deviation over seeds if there are several."""
         mean = self.mean(SCORE)
         spreads = [stdev(values) for values in self.seeds.values() if len(values) > 1]
         return replace(mean, text=f"{mean.text} ± {fmean(spreads):.3f}") if spreads else mean
 
     def value(self, kind: str = "") -> float | None:
-        """Return the winning rate over all sets or those of a type; None if there is none."""
+        """Return the winning rate over all sets or the sets of a type, or None if undefined."""
         return self.rates.get(f"{RATE}.{kind}" if kind else RATE, {}).get("value")
 
     def rate(self, kind: str = "") -> Cell:
-        """Return the winning rate in percent, over all sets or those of a type; or why there is none."""
+        """Return the winning rate in percent over all sets or the sets of a type, or the reason why there is none."""
         row = self.rates.get(f"{RATE}.{kind}" if kind else RATE)
         if row is None or row["value"] is None:
             return figure(row)
@@ -84,20 +84,18 @@ class Entrant:
 
     @property
     def is_pooled(self) -> bool:
-        """Return whether the entrant tells something about a pooling strategy: it reads a model, without a control."""
+        """Return whether the entrant measures a pooling strategy, that is, reads a model without a control."""
         return self.strategy is not None and not self.control
 
     @property
     def num_collapsed(self) -> int:
-        """Return in how many sets the probe predicts one label for all."""
+        """Return the number of sets in which the probe predicts one label for all instances."""
         return sum(bool(row["value"]) for row in self.others.get("probe.collapsed", ()))
 
 
 @dataclass(frozen=True)
 class HolmesView:
-    """The content of the page: entrants, the best one first, types of phenomena, probing sets, and problems with the
-    data.
-    """
+    """The content of the page: entrants (best first), types of phenomena, probing sets, and problems of the data."""
 
     entrants: Sequence[Entrant]
     types: Sequence[str]
@@ -123,7 +121,7 @@ class HolmesView:
         return f"{sentence} It does not lead in {', '.join(lost)}." if lost else sentence
 
     def certainty(self) -> str:
-        """Return how the leader compares with the second entrant on single instances; "" if that was not tested."""
+        """Return how the leader compares with the second entrant on single instances, or "" without a test."""
         if len(self.entrants) < 2 or not (tested := self._tests(self.entrants[1])):
             return ""
         better, worse = self.against(self.entrants[1])
@@ -139,7 +137,7 @@ class HolmesView:
         return better, len(sure) - better
 
     def tested(self, other: Entrant) -> str:
-        """Return the two numbers of `against` as a cell of a table; empty for the leader."""
+        """Format the two numbers of `against` as a table cell, empty for the leader."""
         better, worse = self.against(other)
         return f"{better} : {worse}" if self._tests(other) else ""
 
@@ -169,9 +167,9 @@ class HolmesView:
         return sorted(layers, key=lambda name: places.get(name) or float(name))
 
     def carried(self) -> dict[str, dict[str, tuple[tuple[str, ...], float]]]:
-        """Return by type and layer the strategies that win most, equal ones together, and their winning rate.
+        """Return for each type and layer the strategies that win most (ties included) and their winning rate.
 
-        Empty where there is one strategy.
+        The result is empty if there is only one strategy.
         """
         by_type: dict[str, dict[str, tuple[tuple[str, ...], float]]] = {}
         if len({entrant.strategy for entrant in self.pooled}) < 2:

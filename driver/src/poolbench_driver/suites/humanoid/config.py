@@ -57,7 +57,7 @@ class HumanoidConfig(ReadingConfig):
 
     @property
     def concept_ids(self) -> tuple[str, ...]:
-        """Return the concepts that it names."""
+        """Return the ids of the concepts that the configuration names."""
         return self.concepts
 
     @property
@@ -67,19 +67,19 @@ class HumanoidConfig(ReadingConfig):
 
     @property
     def probing(self) -> ConceptsConfig:
-        """Return the settings of the stages that make the directions of its concepts."""
+        """Return the settings of the stages that compute the directions of the concepts."""
         return as_concepts(self, strategies=(POOLING,), metrics=("d1",))
 
     @property
     def data_name(self) -> str:
-        """Return the suite's name: it brings its words."""
+        """Return the name of the suite, because the suite brings its own words."""
         return self.suite
 
     def hashed(self) -> dict[str, Any]:
-        """Return what the hash of the configuration is made of.
+        """Return the settings from which the hash of the configuration is computed.
 
-        Earlier versions had settings of concepts too, which nothing read. At their defaults they stay in the hash, so
-        that runs keep their names. The axis came later.
+        Earlier versions also had settings of concepts, which nothing read. The defaults of these settings stay in the
+        hash, so that runs keep their names. The axis came later and counts only if set.
         """
         settings = {**super().hashed(), **as_concepts(self, metrics=("d1",)).hashed()}
         return settings if self.axis else {name: value for name, value in settings.items() if name != "axis"}

@@ -28,7 +28,7 @@ class Cosines:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the cosines of a table WORD_COSINES, which has the rows of one word together."""
+        """Read the cosines of a WORD_COSINES table, in which the rows of each word are adjacent."""
         words = dict.fromkeys(table["word"].to_pylist())
         pairs = dict.fromkeys(zip(table["group"].to_pylist(), table["other"].to_pylist(), strict=True))
         shape = len(words), len(pairs)
@@ -37,9 +37,9 @@ class Cosines:
         return cls(tuple(words), others, np.array(groups), before_nE, after_nE)
 
     def ways(self, num_bootstrap: int, seed: int) -> Iterator[Measure]:
-        """Yield the mean change of the cosine to liked words, and minus that to disliked ones.
+        """Yield the mean change of the cosine to liked words, and the negative mean change to disliked words.
 
-        Their sum is the change of valence. Resamples of the words are those of the other figures.
+        The sum of both is the change of valence. The other figures use the same resamples of the words.
         """
         change_nE = self.after_nE - self.before_nE
         liked_n, disliked_n = (change_nE[:, self.groups == group].mean(axis=1) for group in LISTS)
@@ -51,7 +51,7 @@ class Cosines:
             yield Measure.of(metric, change_n2[:, column].mean(), interval, **fields)
 
     def single_words(self) -> Iterator[Row]:
-        """Yield the change of variance with each word in place of its whole list, where a list has several."""
+        """Yield the change of variance if one word replaces its whole list, for each list with several words."""
         lists = {group: self.groups == group for group in LISTS}
         whole = self._variance_change(lists)
         for column, (other, group) in enumerate(zip(self.others, self.groups.tolist(), strict=True)):

@@ -78,7 +78,7 @@ def _arrows(rows: Sequence[Row], colour: str, width: float, x_ends: Ends, y_ends
 
 
 def by_amount(tunes: Sequence[Tune], axes: Sequence[str], neutral: float | None) -> Picture:
-    """Return the change of variance by the first axis, with a line for each number of the second, if there is one."""
+    """Plot the change of variance by the first axis, with one line per value of the second axis, if any."""
     across, *others = axes
     rows, groups = [], dict[str, dict[float, list[float]]]()
     for tune in sorted(tunes, key=lambda tune: [tune.amounts[axis] for axis in (*others, across)]):
@@ -104,7 +104,7 @@ def by_amount(tunes: Sequence[Tune], axes: Sequence[str], neutral: float | None)
 
 
 def single_words(rows: Sequence[Row]) -> Picture:
-    """Return the change of variance with each word in place of its list, as bars from the top."""
+    """Plot the change of variance if one word replaces its list, as horizontal bars."""
     bars = [
         {"x": row["variance"], "y": f"{_SIGNS[row['list']]} {row['word']}", "series": row["list"],
          "says": f"{row['word']}, in place of all {row['list']} words: {row['variance']:+.4f}"}

@@ -48,7 +48,7 @@ class FineTune:
 
 @dataclass(frozen=True)
 class HumanoidScope:
-    """A resolved run; `probing` is what the directions of its concepts are made from."""
+    """A resolved run. `probing` is the scope that computes the directions of its concepts."""
 
     config: HumanoidConfig
     model: ModelInfo
@@ -63,7 +63,7 @@ class HumanoidScope:
 
     @property
     def unplaced(self) -> list[str]:
-        """Return a note on the fine-tunes that the figure of the change by epochs leaves out; none for none."""
+        """Return a note on the fine-tunes that the figure of the change by epochs leaves out, if there are any."""
         names = [tune.name for tune in self.tunes if not (tune.neutral or tune.amounts)]
         what = f"no {RECORD_FILE} with epochs and sentences in {', '.join(names)}"
         return [f"{what}: the figure by epochs leaves them out; --axis epochs=... names them"] if names else []
@@ -84,7 +84,7 @@ class HumanoidScope:
 
 
 class ShiftCell(NamedTuple):
-    """One cell of the comparison: fine-tune, layer, reading of `prober.valence`, and concept of a direction."""
+    """One cell of the comparison: fine-tune, layer, reading of `prober.valence`, and the concept of a direction."""
 
     tune: str
     layer: int
@@ -94,7 +94,7 @@ class ShiftCell(NamedTuple):
 
 @dataclass(frozen=True)
 class HumanoidPlan(Plan):
-    """Keys of measures and words by what was compared."""
+    """Keys of measures and words by cell of the comparison."""
 
     scope: HumanoidScope
     shifts: Mapping[ShiftCell, Keys]
@@ -121,11 +121,11 @@ def resolve(config: HumanoidConfig, session: Session, model: ModelInfo | None = 
 
 
 def fine_tunes(config: HumanoidConfig) -> list[FineTune]:
-    """Return the fine-tunes of a run, the neutral ones last.
+    """Return the fine-tunes of a run, the neutral fine-tunes last.
 
     Raises:
         UnknownNameError: A name is neither a folder nor a shipped fine-tune.
-        ConfigError: No fine-tune is named, two have one name, or an axis has not one number for each.
+        ConfigError: No fine-tune is named, two have one name, or an axis does not have one number for each.
         ModelError: A folder holds no fine-tune.
     """
     shipped = sorted(path.name for path in asset_path(SHIPPED).iterdir() if path.is_dir())

@@ -171,7 +171,7 @@ def _ablation(tune: Tune | None, ablation: Sequence[Row]) -> Iterator[Part]:
 
 
 def words_part(tune: Tune | None) -> Part:
-    """Return the words of a fine-tune, the one that moved most towards what is liked first."""
+    """Return the table of words of a fine-tune. Words that moved most towards liked words come first."""
     if tune is None:
         return Part("words", "Words", [Prose("No word was measured.")], "Words")
     heads: Heads = ["word", "valence before", "after", "change", "stands out", Column("favourite", is_text=True)]

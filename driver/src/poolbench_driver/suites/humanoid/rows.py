@@ -141,9 +141,10 @@ def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]
 
 
 def variance_by_word(words: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Return by fine-tune what each word adds to the change of variance, so that the mean over words is the change.
+    """Return by fine-tune the contribution of each word to the change of variance, whose mean over words is the change.
 
-    A word adds its squared distance from the mean valence after, minus that before; of several layers the mean.
+    The contribution of a word is its squared distance from the mean valence after training, minus the squared
+    distance before. With several layers, the contribution is the mean over layers.
     """
     measured: dict[tuple[str, int], list[Row]] = {}
     for row in words:

@@ -41,5 +41,5 @@ class Humanoid(Suite[HumanoidConfig, HumanoidScope, HumanoidPlan]):
         return report(run, page)
 
     def units(self, run: FinishedRun) -> Units:
-        """Return the words: the change of variance is a mean over them."""
+        """Return the contribution of each word. The change of variance is the mean over words."""
         return Units("word", variance_by_word(run.rows("words")))

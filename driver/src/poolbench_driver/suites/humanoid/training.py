@@ -55,7 +55,7 @@ class Training:
         return replace(self, epochs=epochs)
 
     def as_record(self) -> dict[str, Any]:
-        """Return the content of its file."""
+        """Return the content of the record file."""
         return asdict(self)
 
 
@@ -68,7 +68,7 @@ def read_record(folder: Path) -> Any:
 
 
 def read_amounts(folder: Path) -> dict[str, float]:
-    """Return epochs and sentences of a fine-tune by its record; empty if it does not have both."""
+    """Read epochs and sentences from the record of a fine-tune, or return {} unless the record has both."""
     try:
         record = read_record(folder)
         amounts = {name: float(record[name]) for name in ("epochs", "sentences")}
@@ -83,7 +83,7 @@ def base_name(model: ModelRef) -> str:
 
 
 def load_base(model: ModelRef) -> tuple[Any, Any]:
-    """Return a model (float32) and its tokenizer, which pads. Raise ModelError if they cannot be read."""
+    """Load a model in float32 and its tokenizer with padding. Raise ModelError if either cannot be read."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
@@ -103,7 +103,7 @@ def load_base(model: ModelRef) -> tuple[Any, Any]:
 
 
 def new_adapter(model: Any, rank: int, seed: int) -> Any:
-    """Return the model with an adapter of all its linear layers but the head, which changes nothing yet."""
+    """Add an untrained adapter to all linear layers of a model but the head. The output is unchanged at first."""
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -130,9 +130,9 @@ def train_adapter(
     The learning rate rises over the first tenth of the steps and is then constant.
 
     Args:
-        name: What the loss of each epoch is printed with.
+        name: Name that is printed with the loss of each epoch.
         epochs: Passes over the texts.
-        batch: Texts of a step.
+        batch: Number of texts per step.
         rate: Learning rate.
         after_epoch: Called with the number of each epoch that ended.
 
@@ -209,7 +209,7 @@ def _batches(
 
 
 def save_adapter(adapted: Any, training: Training, folder: Path) -> None:
-    """Write an adapter in PEFT's format, in bfloat16, with its record. The folder is complete when it exists."""
+    """Write an adapter in PEFT's format and bfloat16, with its record. If `folder` exists, it is complete."""
     part = folder.with_name(f"{folder.name}.part")
     weights = {name: weight.bfloat16().cpu() for name, weight in adapted.state_dict().items() if "lora_" in name}
     # To decide on embedding layers, PEFT would look for the base model on a hub.

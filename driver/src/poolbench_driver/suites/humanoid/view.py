@@ -52,12 +52,12 @@ class Tune(HasFigures):
 
     @property
     def moved(self) -> bool:
-        """Return whether it ranks above all neutral fine-tunes, and above all random changes if the run has any."""
+        """Return whether the fine-tune ranks above all neutral fine-tunes and above any random changes of the run."""
         return self._ranks == {1}
 
     @property
     def judged(self) -> bool:
-        """Return whether it has a rank among neutral fine-tunes, and among random changes if the run has any."""
+        """Return whether the fine-tune has a rank among neutral fine-tunes, and among random changes (if any)."""
         return None not in self._ranks
 
     @property
@@ -146,7 +146,7 @@ def view_of(run: FinishedRun) -> HumanoidView:
 
 
 def towards_first(words: Iterable[Row]) -> list[Row]:
-    """Return the words of a fine-tune, the one that moved most towards what is liked first."""
+    """Sort the words of a fine-tune. Words that moved most towards liked words come first."""
     return sorted(words, key=lambda row: (row["change"] is None, -(row["change"] or 0.0)))
 
 

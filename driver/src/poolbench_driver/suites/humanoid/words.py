@@ -57,7 +57,7 @@ class WordLists:
         return digest(self.table().to_pylist(), 16)
 
     def table(self) -> pa.Table:
-        """Return the texts: each word alone and in every template; neutral words in one template each, in turn.
+        """Return the texts: each word alone and in every template. Each neutral word is in one template, in turn.
 
         Columns: passage_id, text, span (the word's characters), word, group, template (-1: the word alone), bare
         (whether it is read without special tokens: a word alone is, as the reference reads it).
@@ -80,9 +80,9 @@ class WordLists:
 
 
 def read_words(file: str | None) -> WordLists:
-    """Return the words of a YAML file; None reads the shipped ones, `reference` those of the Humanoid benchmark.
+    """Read the words of a YAML file. None stands for the shipped words, `reference` for the Humanoid benchmark.
 
-    An entry that cannot be used is left out with a note: one that is given twice, in two lists, or not a text.
+    An entry that is given twice, is in two lists, or is not a text is left out with a note.
 
     Raises:
         ConfigError: With file and line: the file is not YAML, has an unknown list, or an empty one.

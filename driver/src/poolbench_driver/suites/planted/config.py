@@ -23,20 +23,20 @@ class PlantedConfig(RunConfig):
 
     @property
     def concept_ids(self) -> tuple[str, ...]:
-        """Return the concepts of its texts."""
+        """Return the ids of the concepts of the planted texts."""
         return tuple(map(concept_id, TEXTS))
 
     @property
     def probing(self) -> ConceptsConfig:
-        """Return the settings of the stages that pool and probe its passages."""
+        """Return the settings of the stages that pool and probe the planted passages."""
         layers = tuple(sorted({signal.block for signal in SIGNALS}))
         return as_concepts(self, concepts=self.concept_ids, layers=layers, metrics=("d1",))
 
     def hashed(self) -> dict[str, Any]:
-        """Return what the hash of the configuration is made of.
+        """Return the settings from which the hash of the configuration is computed.
 
-        Earlier versions had settings of steering and scorers too, which nothing read. Those of preset and budget stay
-        in the hash, so that runs keep their names.
+        Earlier versions also had settings of steering and scorers, which nothing read. The values of preset and budget
+        stay in the hash, so that runs keep their names.
         """
         name = preset_of(self.budget)
         preset = preset_settings(name, {"model": self.model})

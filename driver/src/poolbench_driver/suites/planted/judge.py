@@ -23,7 +23,7 @@ Expected = Literal["win", "lose"]
 
 @dataclass(frozen=True)
 class SignalVerdict:
-    """One expectation and what was found."""
+    """One expectation about a strategy, with the measured AUROC and the verdict."""
 
     signal: str
     block: int
@@ -47,7 +47,7 @@ def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = 
 
     Args:
         rows: Result rows with `metric`, `concept`, `layer`, `strategy`, `value` and `status`; only AUROCs count.
-        strategies: Strategies that were asked for; a missing row of one of these is a failure. None: all in the rows.
+        strategies: Requested strategies, for which a missing row is a failure. None means all strategies in the rows.
     """
     rows_by_cell = {
         (str(row["concept"]), int(row["layer"]), str(row["strategy"])): row for row in rows if row["metric"] == METRIC
@@ -76,7 +76,7 @@ def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str
 
 
 def conclude(rows: Sequence[Row], strategies: Sequence[str] | None) -> Conclusion:
-    """Return every expectation with what was measured, and what does not hold."""
+    """Return all expectations with their measured values, and the list of those that fail."""
     verdicts = judge(rows, strategies)
     listed = [asdict(verdict) | {"found": verdict.found} for verdict in verdicts]
     wrong = [verdict for verdict in verdicts if not verdict.holds]

@@ -11,7 +11,7 @@ from poolbench_driver.suites.planted.signals import SIGNALS
 
 
 def register(store: ObjectStore) -> None:
-    """Put the suite's concepts into the store, where every service finds them. Outdated ones are replaced."""
+    """Add the concepts of the suite to the store, for all services. Outdated concepts are replaced."""
     library = attach(store)
     for name in TEXTS:
         passages = planted_passages(name)

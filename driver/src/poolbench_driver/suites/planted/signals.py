@@ -20,7 +20,7 @@ _WHOLE = (*ALL_ALIKE, *EXTREMES, "A4_norm_weighted", "W4_hierarchical")
 
 @dataclass(frozen=True)
 class Signal:
-    """One signal, and what is expected of the strategies that read the states after a block."""
+    """One planted signal, and the expected results of strategies that read the states after a block."""
 
     id: str
     summary: str
@@ -31,7 +31,7 @@ class Signal:
 
     @property
     def concept(self) -> str:
-        """Return the id of the concept that its passages belong to."""
+        """Return the id of the concept to which the passages of the signal belong."""
         return concept_id(self.texts or self.id)
 
 

@@ -30,12 +30,12 @@ class PlantedScope:
 
 
 class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
-    """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
+    """A check of the strategies. If a strategy misses a signal that it must detect, the run fails."""
 
     evidence = BEHIND
 
     def resolve(self, config: PlantedConfig, session: Session, model: ModelInfo | None = None) -> PlantedScope:
-        """Put the suite's concepts into the store, and return what is measured."""
+        """Add the concepts of the suite to the store, and return the scope of the run."""
         register(session.artifacts.store)
         probing = resolve(config.probing, session, model)
         return PlantedScope(config.model_copy(update={"strategies": probing.config.strategies}), probing)
@@ -57,5 +57,5 @@ class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
         return right_passages(run.tables["passage_scores"])
 
     def conclude(self, run: FinishedRun) -> Conclusion:
-        """Return every expectation with what was measured, and what does not hold."""
+        """Return all expectations with their measured values, and the list of those that fail."""
         return conclude(run.rows("results"), cast(PlantedConfig, run.config).strategies)

@@ -24,7 +24,7 @@ _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
 
 
 def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Request:
-    """Return a strategy that needs only texts; raise UnknownStrategyError or ConfigError for any other."""
+    """Return a strategy that needs only texts. Raise UnknownStrategyError or ConfigError for any other strategy."""
     pooling = Request.of(strategy, params)
     if "labels" in pooling.strategy.needs:
         raise ConfigError(
@@ -40,7 +40,7 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
 
 
 def text_id(text: str) -> str:
-    """Return the id of a text without one: a hash of its content, independent of order and of other texts."""
+    """Return an id for a text without an id: a hash of its content, independent of order and of other texts."""
     return "text-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -74,7 +74,7 @@ def passages_of(request: EmbedRequest, pooling: Request) -> PassageTexts:
 
 
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
-    """Return the words of annotation rows from the pooler; raise InputError with the number of a malformed row."""
+    """Read the words of annotation rows from the pooler. Raise InputError with the number of a malformed row."""
     for number, row in enumerate(rows):
         columns = [name for name in _PER_WORD if name != "keyword" or row.get(name) is not None]
         absent = [name for name in columns if not isinstance(row.get(name), list)]

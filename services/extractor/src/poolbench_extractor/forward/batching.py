@@ -40,10 +40,10 @@ def _fits(passage: Encoded, batch: Sequence[Encoded], limits: BatchLimits) -> bo
 
 
 def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], None]) -> None:
-    """Run a batch; when memory runs out, run its two halves.
+    """Run a batch. If memory runs out, run the two halves of the batch.
 
     Args:
-        run: Writes results by passage index, so that a repeated part does no harm.
+        run: Function that writes results by passage index, so that a part may be repeated.
 
     Raises:
         DeviceMemoryError: If one passage alone does not fit.

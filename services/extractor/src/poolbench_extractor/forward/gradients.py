@@ -118,7 +118,7 @@ class Targets:
 
     @classmethod
     def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> "Targets":
-        """Return the real tokens of each passage that have a position before them."""
+        """Return the real tokens of each passage that have a preceding position."""
         real = [np.flatnonzero(passage.context.of_text) for passage in batch]
         predicted = [positions[positions > 0] for positions in real]
         counts = [len(positions) for positions in predicted]

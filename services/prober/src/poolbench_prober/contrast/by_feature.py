@@ -14,9 +14,9 @@ from poolbench_prober.contrast.scores import standouts
 def features_by_subject(compared: StoryPairs) -> pa.Table:
     """Return SUBJECT_FEATURES: the difference between the high and the low stories of each subject, by feature.
 
-    A value is a mean over the rows of the subject. A row is there if its feature is among the `FEATURES_OF_SUBJECT`
-    with the largest absolute difference on its subject, or its subject among the `SUBJECTS_OF_FEATURE` of its feature.
-    The largest of a subject come first.
+    Values are means over the rows of the subject. The table has the `FEATURES_OF_SUBJECT` features with the largest
+    absolute difference on each subject, and the `SUBJECTS_OF_FEATURE` subjects of each feature. The largest
+    differences of a subject come first.
     """
     part, names, parts = compared.features.parts[ALL], list[str](), list[np.ndarray]()
     for number, (subject, rows) in enumerate(compared.used.by_subject()):

@@ -33,7 +33,7 @@ class Strongest(NamedTuple):
 
 
 class SubjectFeatures(NamedTuple):
-    """The share of right pairs of a subject by a feature that other pairs chose, and its strongest features."""
+    """The share of a subject's pairs that a feature chosen on other pairs gets right, and the strongest features."""
 
     held_out: float  # NaN with one row
     strongest: tuple[Strongest, ...]
@@ -47,15 +47,15 @@ def subject_features(pairs: Pairs, part: Part, seed: int) -> Iterator[SubjectFea
 
 
 def held_out_share(stories_r2: np.ndarray, part: Part, key: str) -> float:
-    """Return the share of right pairs of rows that did not choose the feature; NaN with one row.
+    """Return the share of held-out rows that the best feature of other rows gets right, or NaN for one row.
 
-    The rows are halved at random. The feature with the largest mean difference of one half, with its sign, is read on
-    the rows of the other half: a row is right if its first story has more of it (less, with a negative sign), and a tie
-    counts one half. The share is the mean over the two directions. Chance is .5, whatever the number of features.
+    The rows are halved at random. The feature with the largest mean difference on one half is read on the other half.
+    A row is right if its first story has more of the feature (less, if the difference is negative). A tie counts half.
+    The share is the mean over the two directions. Chance is .5, whatever the number of features.
 
     Args:
         stories_r2: The two stories of each row.
-        part: Their mean features.
+        part: Mean features of the stories.
         key: Seed of the halves.
     """
     count = len(stories_r2)
@@ -79,7 +79,7 @@ def mean_difference(stories_r2: np.ndarray, part: Part) -> np.ndarray:
 
 
 def side_means(stories_r2: np.ndarray, part: Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean features [F] of the first stories of the rows, and of the second ones."""
+    """Return the mean features [F] of the first stories and of the second stories of the rows."""
     weights_r = np.full(len(stories_r2), 1 / len(stories_r2))
     first_F, second_F = (part.weighted_sum(stories_r2[:, side], weights_r) for side in (0, 1))
     return first_F, second_F
@@ -118,7 +118,7 @@ class StoryPairs:
     def read(cls, pairs: Pairs, features: Iterable[pa.Table]) -> Self:
         """Return pairs with their features.
 
-        The dense arrays have a fixed size. What grows with the number of stories are their sparse means, 8 bytes each.
+        The dense arrays have a fixed size. Only the sparse means grow with the number of stories, by 8 bytes per value.
 
         Args:
             pairs: The pairs.
@@ -156,7 +156,7 @@ def contrast(compared: StoryPairs, params: ContrastParams) -> Contrast:
     - `published`: I2 is 0, and a mean is over rows.
     - `corrected`: I2 is the mean I1 of the other subjects. z-scores are divided by the square root of the number F of
       features, because they are at most (F - 1) / sqrt(F); so are the scores after a joint normalisation, which are at
-      most sqrt(2 (2 F - 1)). A mean is over subjects, each the mean over its rows.
+      most sqrt(2 (2 F - 1)). A mean is over subjects, where each subject has the mean over its rows.
 
     Reference: Gulko, Peng and Kumar (2025), CE-Bench, and its released code. We depart from it in `corrected`.
     """

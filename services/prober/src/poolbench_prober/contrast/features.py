@@ -33,7 +33,7 @@ class Part:
         return np.asarray(self.means_PF[stories_r].toarray(), dtype=np.float64)
 
     def weighted_sum(self, stories_r: np.ndarray, weights_r: np.ndarray) -> np.ndarray:
-        """Return the sum of some stories' means, each times its weight [F]; only features that occur cost time."""
+        """Return the weighted sum [F] of the means of some stories. Only features that occur cost time."""
         rows = self.means_PF[stories_r]
         values = rows.data.astype(np.float64) * np.repeat(weights_r, np.diff(rows.indptr))
         return np.bincount(rows.indices, weights=values, minlength=rows.shape[1])
@@ -61,7 +61,7 @@ class _Rows:
 
 
 def read_features(tables: Iterable[pa.Table], passages: Sequence[str]) -> StoryFeatures:
-    """Return the features of `passages` from FEATURES tables, which may overlap; other passages are left out.
+    """Read the features of `passages` from FEATURES tables, which may overlap. Other passages are left out.
 
     Raises:
         InputError: A story is in no table, a table is malformed, or tables are of different autoencoders.
@@ -160,7 +160,7 @@ def _error(row: dict[str, Any], features: np.ndarray, means: np.ndarray, num_fea
 
 
 def commonest(errors: Iterable[CellError | None], lacking: str) -> CellError:
-    """Return the first error of the commonest status, with the number of all before what is lacking."""
+    """Return the first error of the commonest status, with a message that starts with the number of all errors."""
     failures = [error for error in errors if error is not None]
     status = Counter(error.status for error in failures).most_common(1)[0][0]
     example = next(error for error in failures if error.status == status)

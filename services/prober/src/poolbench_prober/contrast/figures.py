@@ -35,15 +35,15 @@ Checks = Sequence[Callable[[], None]]
 class Figures:
     """The measures of one autoencoder.
 
-    Entry 0 of a list of samples is the value, and the others are its resamples. All figures share their resamples.
+    Entry 0 of a list of samples is the value, and further entries are resamples. All figures share the resamples.
 
     Args:
         pairs: Rows whose stories all have features [n], of S subjects.
-        features: What was read of the stories.
+        features: Features of the stories.
         scores: Scores of each row [n], as they are reported.
         held_out: Share of right pairs of each subject [S]; NaN with one row.
-        params: Parameters of the step. By `published` a mean is over rows; else over subjects, each the mean over its
-            rows.
+        params: Parameters of the step. With `published`, means are over rows. Otherwise they are over subjects, where
+            each subject has the mean over its rows.
         fields: Fields that all measures share.
     """
 

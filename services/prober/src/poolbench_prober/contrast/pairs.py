@@ -21,9 +21,9 @@ class Pairs:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the pairs in `table` (STORIES).
+        """Read the pairs in `table` (STORIES).
 
-        Raise InputError for a table without rows, an empty field, a row that is there twice, or a row with one story.
+        Raise InputError for a table without rows, an empty field, duplicate row ids, or a row with only one story.
         """
         require_columns(table, STORIES, "the stories")
         rows = sorted(
@@ -45,11 +45,11 @@ class Pairs:
         return len(self.subjects)
 
     def chosen(self, rows: np.ndarray) -> "Pairs":
-        """Return some of the rows, in their order; `rows` are numbers or a mask."""
+        """Select rows, in the order of `rows` (row numbers or a mask)."""
         return Pairs(self.passages, self.subjects[rows], self.stories_n2[rows])
 
     def by_subject(self) -> list[tuple[str, slice]]:
-        """Return each subject with its rows."""
+        """Return the subjects with the slice of rows of each."""
         counts = [(subject, sum(1 for _ in rows)) for subject, rows in groupby(map(str, self.subjects))]
         ends = accumulate(count for _, count in counts)
         return [(subject, slice(end - count, end)) for (subject, count), end in zip(counts, ends, strict=True)]

@@ -16,7 +16,7 @@ _BLOCK_VALUES = 1 << 18
 
 
 class RowScores(NamedTuple):
-    """Scores of each row [n], not divided by sqrt(F); NaN where a row has none."""
+    """Scores of each row [n], not divided by sqrt(F). A row without a score has NaN."""
 
     contrastive: np.ndarray  # max z(|V1 - V2|), of the means V1 and V2 over the tokens of the two stories
     independent: np.ndarray  # max z(|I1 - I2|), of the mean I1 over the tokens of both stories
@@ -29,7 +29,7 @@ class RowScores(NamedTuple):
 
 
 def standouts(values_rF: np.ndarray) -> np.ndarray:
-    """Return max_j (x_j - mean) / sd of each row [r], with ddof 1; a standard deviation of 0 counts as 1."""
+    """Return max_j (x_j - mean) / sd of each row [r], with ddof 1. A standard deviation of 0 counts as 1."""
     top_r, mean_r = values_rF.max(axis=1), values_rF.mean(axis=1)
     deviations = values_rF - mean_r[:, None]
     sd_r = np.sqrt(np.square(deviations, out=deviations).sum(axis=1) / max(1, values_rF.shape[1] - 1))
@@ -37,7 +37,7 @@ def standouts(values_rF: np.ndarray) -> np.ndarray:
 
 
 def joint_standouts(first_rF: np.ndarray, second_rF: np.ndarray) -> np.ndarray:
-    """Return max_j |x_j - y_j| / sd of each row [r], with the sd of all x and y together, ddof 1; 0 counts as 1.
+    """Return max_j |x_j - y_j| / sd of each row [r], with the sd (ddof 1, 0 counts as 1) of x and y together.
 
     This is the largest difference of x and y after a joint normalisation, which moves both by the same mean.
     """
@@ -50,13 +50,13 @@ def joint_standouts(first_rF: np.ndarray, second_rF: np.ndarray) -> np.ndarray:
 def row_scores(pairs: Pairs, features: StoryFeatures, *, others: bool) -> RowScores:
     """Return the scores of each row.
 
-    A pair of the null are two stories of one side of a subject, from rows that follow each other; the first follows the
-    last. They differ in all but subject and side, so a subject with one row has no null.
+    For the null, a pair consists of two stories of one side of a subject, from consecutive rows. The last row is paired
+    with the first. Such stories share only subject and side. A subject with one row has no null.
 
     Args:
         pairs: Rows whose stories all have features.
-        others: Whether I2 is the mean over the other subjects, each the mean I1 of its rows; else I2 is 0. With one
-            subject, scores that need I2 are NaN.
+        others: If true, I2 is the mean over the other subjects, where each subject has the mean I1 of its rows.
+            Scores that need I2 are then NaN for a single subject. If false, I2 is 0.
     """
     scores = RowScores(*(np.full(len(pairs), np.nan) for _ in RowScores._fields))
     whole = features.parts[ALL]

@@ -27,7 +27,7 @@ class CellResult:
 
     Attributes:
         directions: Direction by id, or the error that prevented it.
-        readout: What the readout behind the directions chose from all train rows; empty without a readout.
+        readout: Settings that the readout behind the directions chose on all train rows. Empty without a readout.
     """
 
     measures: list[Measure]
@@ -82,14 +82,12 @@ class ProbedCell:
 
     @property
     def labels(self) -> np.ndarray:
-        """Return labels of each probe [n, K]; column 0 is the concept."""
+        """Return the labels of each probe [n, K], where column 0 is the concept."""
         return self.design.labelings.labels_nK[self.rows]
 
     @property
     def unpaired(self) -> str | None:
-        """Return the number of passages of a paired concept that lack a partner of the other class, or None if all have
-        one.
-        """
+        """Return a note on the passages of a paired concept without a partner of the other class, or None."""
         left = len(self.rows) - self.train.pairs_P2.size
         if not self.train.paired or left == 0:
             return None
@@ -115,7 +113,7 @@ class ProbedCell:
         )
 
     def fit_concept(self, fitted: np.ndarray) -> tuple[FittedReader, ProbeFit]:
-        """Fit the concept's primary probe on the rows `fitted`; return reader and probe, or raise CellError."""
+        """Fit the primary probe of the concept on rows `fitted`. Return reader and probe, or raise CellError."""
         (view,) = self.reading.views(self.matrix_nW, self.train, fitted, self.labels[:, :1])
         vectors_nD = view.vectors(self.matrix_nW[fitted])
         return view, fit_probes(
@@ -124,7 +122,7 @@ class ProbedCell:
 
 
 def score_rows(passages: Passages, split: str, folds: np.ndarray, scores: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Yield rows of PROBE_SCORES; the score of a probe that did not converge is null."""
+    """Yield rows of PROBE_SCORES. If a probe did not converge, its score is null."""
     for row, passage_id in enumerate(passages.ids):
         yield {
             "passage_id": passage_id,
@@ -143,7 +141,7 @@ def common_fields(passages: Passages, vectors: PooledVectors, params: ProbeParam
 
 
 def sink_measures(vectors: PooledVectors, fields: Mapping[str, Any]) -> list[Measure]:
-    """Return how many passages have attention sinks, and how many were left out because of them, if this is known."""
+    """Return the share of passages with attention sinks, and the number of sinks left out, if both are known."""
     if vectors.sinks_n2 is None:
         return []
     found_n, left_out_n = vectors.sinks_n2.T
@@ -154,5 +152,5 @@ def sink_measures(vectors: PooledVectors, fields: Mapping[str, Any]) -> list[Mea
 
 
 def chosen(*readouts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return details of a measure: what each fold's readout chose; empty without readouts."""
+    """Return the choices of the readout in each fold, as details of a measure. Empty without readouts."""
     return {"readouts": [dict(readout) for readout in readouts]} if any(readouts) else {}

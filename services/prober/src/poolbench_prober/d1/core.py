@@ -38,8 +38,8 @@ def probe_cell(
     """Compute all of D1 for one strategy at one layer.
 
     Args:
-        test: Vectors of the test passages; None leaves `d1.auroc_test` out.
-        sae: Sparse autoencoder of the layer; None leaves direction C5 out.
+        test: Vectors of the test passages. If None, `d1.auroc_test` is left out.
+        sae: Sparse autoencoder of the layer. If None, direction C5 is left out.
 
     Returns:
         Measures, directions and scores. If a cell cannot be probed, all its measures and directions are
@@ -90,7 +90,7 @@ def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 
 
 def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) -> list[Direction]:
-    """Return the null directions of a concept; raise CellError where the vectors cannot be used at all."""
+    """Compute the null directions of a concept. Raise CellError if the vectors cannot be used at all."""
     rows = vectors.require_usable(passages.labels)
     usable = passages.take(rows)
     if vectors.readout is not None:

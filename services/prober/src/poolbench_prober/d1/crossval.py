@@ -38,15 +38,15 @@ def out_of_fold(
     reading: RowReader = AS_IT_IS,
     constructing: "Directions | None" = None,
 ) -> OutOfFold:
-    """Fit every probe and direction on all folds but one, and score that one, for each fold.
+    """For each fold, fit all probes and directions on the other folds and score the rows of the fold.
 
     Args:
         matrix_nW: Rows of the passages: vectors, or parts that `reading` turns into vectors.
-        passages: Labels and pairs of the same rows.
+        passages: Labels and pairs of the rows in `matrix_nW`.
         folds: Fold of each row [n].
-        labels_nK: Labels of each probe; column 0 is the concept.
-        reading: How rows become vectors; fitted on the training rows of each fold.
-        constructing: How directions are fitted beside the probes; None leaves them out.
+        labels_nK: Labels of each probe, where column 0 is the concept.
+        reading: Converter of rows to vectors, fitted on the training rows of each fold.
+        constructing: Method of fitting directions beside the probes. If None, directions are left out.
 
     Raises:
         CellError: The concept's readout cannot be fitted in a fold.
@@ -87,7 +87,7 @@ class Directions:
     """Fit directions on some rows of a cell.
 
     Args:
-        num_features: Number of its features that C5 uses.
+        num_features: Number of autoencoder features that C5 uses.
     """
 
     def __init__(self, seed: int, sae: SparseAutoencoder | None, num_features: int) -> None:
@@ -96,7 +96,7 @@ class Directions:
         self._encoded: tuple[np.ndarray, np.ndarray | None] | None = None
 
     def context(self, vectors_nD: np.ndarray, passages: Passages, rows: np.ndarray, fit: ProbeFit) -> DirectionContext:
-        """Return the context of the directions fitted on `rows`; probe 0 gives C3."""
+        """Return the context for directions fitted on `rows`, where C3 uses the weights of probe 0."""
         subset = passages.take(rows)
         weights = fit.weights_DK[:, 0] if fit.converged[0] else None
         features_nF = self._features(vectors_nD)
@@ -128,7 +128,7 @@ class Directions:
 
 
 def direction_or_error(name: str, context: DirectionContext) -> Direction | CellError:
-    """Return a direction, or the error that prevents it."""
+    """Compute a direction, or return the CellError that prevents this."""
     try:
         return compute_direction(name, context)
     except CellError as error:

@@ -15,7 +15,7 @@ from poolbench_prober.inputs.corpus import Passages, control_labels
 
 @dataclass(frozen=True)
 class Labelings:
-    """The probes fitted on every training fold, one column each. Column 0 is the concept at the primary C."""
+    """The probes fitted on every training fold, one column per probe. Column 0 is the concept at the primary C."""
 
     labels_nK: np.ndarray
     c_K: np.ndarray  # inverse regularisation of each probe
@@ -39,7 +39,7 @@ class Design:
 
     @classmethod
     def build(cls, train: Passages, test: Passages | None, params: ProbeParams) -> Self:
-        """Return the design of a concept; if it cannot be probed, the design carries the error instead of folds."""
+        """Build the design of a concept. If the concept cannot be probed, the design has an error instead of folds."""
         error = None
         try:
             folds, *others = (

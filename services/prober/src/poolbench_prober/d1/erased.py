@@ -24,14 +24,14 @@ def erased_measures(
     erased: Mapping[str, np.ndarray],
     params: ProbeParams,
 ) -> list[Measure]:
-    """Return the AUROC of probes on the test passages with nothing erased, each of some subspaces, and LEACE.
+    """Return the AUROC of probes on test passages: with nothing erased, with each subspace erased, and with LEACE.
 
-    Probes are fitted and read in grouped folds of the test passages, which had no part in the directions. So the
-    figure is what is left to read, also for a probe that knows what was erased.
+    Probes are fitted and read in grouped folds of the test passages, which were not used for the directions. The AUROC
+    therefore measures the remaining information, also for a probe that is fitted after the erasure.
 
     Args:
-        train: What LEACE is fitted on; None leaves it out.
-        erased: Directions [k, D] by name; those of a name are erased together.
+        train: Passages and vectors on which LEACE is fitted. If None, LEACE is left out.
+        erased: Directions [k, D] by name. All directions of a name are erased together.
     """
     (passages, vectors), names = test, (ERASED_NOTHING, *erased, *([LEACE] if train else []))
     fields = {"n": len(passages.ids), "num_groups": len(np.unique(passages.groups)), "seed": params.seed}

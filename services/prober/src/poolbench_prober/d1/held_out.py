@@ -42,7 +42,7 @@ def test_split(
 
 
 def domain_measures(cell: ProbedCell) -> list[Measure]:
-    """Return the AUROC on each domain of a probe fitted on the others."""
+    """Return for each domain the AUROC of a probe fitted on all other domains."""
     return [_held_out_domain(cell, domain) for domain in np.unique(cell.train.domains)]
 
 
@@ -69,7 +69,7 @@ def _held_out_domain(cell: ProbedCell, domain: str) -> Measure:
 
 
 def seed_measures(cell: ProbedCell, primary: OutOfFold) -> list[Measure]:
-    """Return `d1.auroc_seed` for each further seed and `d1.seed_spread` over all; empty without such seeds."""
+    """Return `d1.auroc_seed` per further seed and `d1.seed_spread` over all seeds. Empty without further seeds."""
     seeds = cell.params.fold_seeds
     if not seeds:
         return []

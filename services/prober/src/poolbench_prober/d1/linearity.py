@@ -21,7 +21,7 @@ METRICS = ("d1.auroc_mlp", "d1.mlp_gain")
 
 
 def linearity_measures(cell: ProbedCell, linear_n: np.ndarray) -> list[Measure]:
-    """Return the AUROC of the probe with a hidden layer and its excess over the linear probe, if they were asked for.
+    """Return the AUROC of the probe with a hidden layer and its gain over the linear probe, if `hidden` is set.
 
     The gain is paired over the resamples of the groups. Source: the check of linearity of PoolBench's reference, which
     compares the projection on C1 with a network of two hidden layers, on folds without groups.

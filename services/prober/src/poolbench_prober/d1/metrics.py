@@ -31,7 +31,7 @@ class Resamples(NamedTuple):
         return Resamples(self.weights_Rn[:, rows], self.groups[rows])
 
     def with_value(self) -> "Resamples":
-        """Return the resamples with a first row of ones, so that entry 0 of a statistic is its value."""
+        """Return the resamples with a first row of ones, so that entry 0 of a resampled statistic is its value."""
         ones = np.ones((1, self.weights_Rn.shape[1]), dtype=self.weights_Rn.dtype)
         return Resamples(np.vstack([ones, self.weights_Rn]), self.groups)
 
@@ -50,7 +50,7 @@ def auroc_measure(
     Args:
         labels: 1 positive, 0 negative [n].
         scores: Scores [n]; NaN anywhere means that the probe did not converge.
-        strata: Folds of the scores, where they come from several models.
+        strata: Folds of the scores, if the scores come from several models.
         below: The meaning of an AUROC below .5.
     """
     if np.isnan(scores).any():
@@ -64,7 +64,7 @@ def auroc_measure(
 
 
 def alarm(value: float, samples: np.ndarray, below: str) -> str | None:
-    """Return a warning where an AUROC is below .5 by more than two standard errors; None otherwise."""
+    """Return a warning if an AUROC is below .5 by more than two standard errors, or else None."""
     finite = samples[np.isfinite(samples)]
     if finite.size == 0 or value >= 0.5 - 2 * finite.std():
         return None
@@ -72,7 +72,7 @@ def alarm(value: float, samples: np.ndarray, below: str) -> str | None:
 
 
 def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Resamples, **fields: Any) -> Measure:
-    """Return the share of matched pairs in order; both members of a pair share a fold and a group."""
+    """Return the share of matched pairs in the right order. The members of a pair share a fold and a group."""
     fields["n"] = len(pairs_P2)
     if len(pairs_P2) < MIN_PAIRS:
         note = fields.pop("reason", None)
@@ -88,7 +88,7 @@ def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Res
 
 
 def permuted_measure(labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any) -> Measure:
-    """Return the mean AUROC over permuted labelings; it is about .5 unless there is leakage."""
+    """Return the mean AUROC over permuted labelings. Without leakage, the mean is about .5."""
     if np.isnan(scores_nK).any():
         return Measure.null("d1.auroc_permuted", Status.NOT_CONVERGED, "a permuted probe did not converge", **fields)
     values = [auroc(labels, scores, folds) for labels, scores in zip(labels_nK.T, scores_nK.T, strict=True)]
@@ -110,7 +110,7 @@ def selectivity_measure(
     """Return the AUROC of the concept minus the mean AUROC of the control words, paired over resamples.
 
     Args:
-        labels_nK: Labels of the concept, then of each control word; `scores_nK` has the same order.
+        labels_nK: Labels of the concept, then of each control word. The columns of `scores_nK` have this order too.
     """
     metric = "d1.selectivity"
     if not words:

@@ -28,8 +28,8 @@ Layers = Mapping[int, tuple[PooledVectors, PooledVectors]]
 def nested_measures(design: Design, layers: Layers, params: ProbeParams) -> list[Measure]:
     """Return `d1.auroc_nested` and `d1.auroc_test_nested` of one strategy.
 
-    In each outer fold, the layer with the best inner out-of-fold AUROC is chosen; of equal layers the lowest. For the
-    test split, the layer is chosen over all of train. A layer that cannot be probed is never chosen.
+    Each outer fold uses the layer with the best inner out-of-fold AUROC. The lowest layer wins ties. For the test
+    split, the layer is chosen on the whole train split. A layer that cannot be probed is never chosen.
     """
     first = next(iter(layers.values()))[0]
     fields = {**common_fields(design.train, first, params), "params": {"layers": sorted(layers)}}
@@ -97,7 +97,10 @@ def _test(cells: Mapping[int, ProbedCell], layers: Layers) -> Measure:
 
 
 def best_layer(cells: Mapping[int, ProbedCell], rows: np.ndarray, folds: np.ndarray) -> int:
-    """Return the layer with the highest out-of-fold AUROC on some rows; raise CellError `not_converged` without any."""
+    """Return the layer with the highest out-of-fold AUROC on some rows.
+
+    Raise CellError `not_converged` if no layer has an AUROC.
+    """
     auroc_by_layer = {layer: _score(cell, rows, folds) for layer, cell in cells.items()}
     if all(np.isnan(score) for score in auroc_by_layer.values()):
         raise CellError(Status.NOT_CONVERGED, "no layer has a converged probe in every inner fold")

@@ -30,8 +30,8 @@ CI_METHOD = "bootstrap over passages of the pooled out-of-fold scores, percentil
 def published_cell(passages: Passages, vectors: PooledVectors, params: ProbeParams) -> CellResult:
     """Return `d1.auroc` of the reference, its scores, and the direction C1 of all unit vectors.
 
-    Of the parameters only `num_bootstrap` is read; folds and seeds are fixed. The measure is null where the vectors
-    cannot be used; strategies that learn a readout have no published figure.
+    Only the parameter `num_bootstrap` is read. Folds and seeds are fixed. If the vectors cannot be used, the measure is
+    null. Strategies that learn a readout have no published figure.
     """
     fields = {**common_fields(passages, vectors, params), "seed": SEED}
     try:
@@ -57,13 +57,16 @@ def published_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 
 
 def unit_rows(matrix_nD: np.ndarray) -> np.ndarray:
-    """Return rows of unit norm; a zero row stays zero."""
+    """Scale rows to unit norm. A zero row stays zero."""
     norms = np.sqrt(np.square(matrix_nD).sum(axis=1, keepdims=True))
     return np.asarray(matrix_nD / np.where(norms > 0, norms, 1.0))
 
 
 def stratified_folds(labels: np.ndarray) -> np.ndarray:
-    """Return folds as `StratifiedKFold(5, shuffle=True, random_state=42)`; raise CellError for too small a class."""
+    """Return the folds of `StratifiedKFold(5, shuffle=True, random_state=42)`.
+
+    Raise CellError if there is one class, or if a class is too small.
+    """
     from sklearn.model_selection import StratifiedKFold
 
     classes, counts = np.unique(labels, return_counts=True)
@@ -79,9 +82,9 @@ def stratified_folds(labels: np.ndarray) -> np.ndarray:
 
 
 def projections(unit_nD: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Return the score of each row: its projection on C1 of the other folds; 0 where the class means are equal.
+    """Return the score of each row: its projection on C1 of the other folds, or 0 if the class means are equal.
 
-    Sums, not a BLAS: a BLAS result's bits depend on the number of threads and on the row's position.
+    The code uses sums and not BLAS, whose bits depend on the number of threads and the position of the row.
     """
     scores = np.empty(len(labels))
     for fold in range(NUM_FOLDS):

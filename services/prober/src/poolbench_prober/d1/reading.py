@@ -43,15 +43,15 @@ class RowReader:
     def views(
         self, matrix_nW: np.ndarray, passages: Passages, rows: np.ndarray, labels_nK: np.ndarray
     ) -> list[FittedReader]:
-        """Return views for all probes, fitted on some rows; probes with the same labels share one.
+        """Fit views for all probes on some rows. Probes with equal labels share a view.
 
         Args:
-            matrix_nW: All rows of the cell; only `rows` are read.
+            matrix_nW: All rows of the cell, of which only `rows` are read.
             passages: Groups and labels of all rows.
             labels_nK: Labels of each probe, all rows.
 
         Raises:
-            CellError: Where the first probe, the concept's, has no readout. Another probe without a readout has no
+            CellError: The probe of the concept (the first) has no readout. Another probe without a readout has no
                 view and therefore no scores.
         """
         if self.readout is None:
@@ -87,7 +87,7 @@ class RowReader:
 def probe_scores(
     vectors_nD: np.ndarray, labels_nK: np.ndarray, folds: np.ndarray, c: float, tolerance: float
 ) -> np.ndarray:
-    """Return the log-odds [n, K] of each row by probes fitted on the other folds; NaN without convergence."""
+    """Return the log-odds [n, K] of each row by probes fitted on the other folds, or NaN without convergence."""
     scores_nK = np.full(labels_nK.shape, np.nan)
     for fold in np.unique(folds):
         held = folds == fold

@@ -33,7 +33,7 @@ class Passages:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the split in `table` (PASSAGES); raise InputError for no, duplicate or missing ids, or bad labels."""
+        """Read the split in `table` (PASSAGES). Raise InputError for no, duplicate or missing ids, or bad labels."""
         require_columns(table, PASSAGES, "the passages")
         ids = tuple(table["passage_id"].to_pylist())
         if len(set(ids)) != len(ids) or not ids or None in ids:
@@ -53,7 +53,7 @@ class Passages:
         )
 
     def take(self, rows: np.ndarray) -> Self:
-        """Return the passages at `rows`; pairs that lose a member are dropped."""
+        """Return the passages at `rows`. Pairs that lose a member are dropped."""
         if len(rows) == len(self.ids):
             return self
         position = np.full(len(self.ids), -1)
@@ -71,7 +71,7 @@ class Passages:
 
 
 def binary_labels(labels: Sequence[object]) -> np.ndarray:
-    """Return labels that equal 0 or 1, without rounding; raise InputError for any other."""
+    """Return the labels as integers. Raise InputError for a label that is not exactly 0 or 1."""
     other_labels = sorted({str(label) for label in labels if label not in (0, 1)})
     if other_labels:
         raise InputError(f"labels must be 0 or 1, got {', '.join(other_labels[:5])}")
@@ -79,13 +79,13 @@ def binary_labels(labels: Sequence[object]) -> np.ndarray:
 
 
 def control_labels(texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int) -> dict[str, np.ndarray]:
-    """Return control tasks: whether a passage contains a given word, which means nothing for the concept.
+    """Return control tasks: whether a passage contains a given word that is unrelated to the concept.
 
-    Words are drawn from those that about half of the passages contain (the frequency of a class label), about
-    equally often in both classes, so that the concept itself does not solve the task.
+    A word is eligible if about half of the passages contain the word (the frequency of a class label), about equally
+    often in both classes. Then the concept itself does not solve the task.
 
     Returns:
-        Labels [n] by word; fewer than `num_words` where the passages offer fewer.
+        Labels [n] by word, for at most `num_words` words.
 
     Reference: Hewitt & Liang (2019), "Designing and interpreting probes with control tasks".
     """

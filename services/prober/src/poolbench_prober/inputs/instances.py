@@ -19,15 +19,15 @@ Parts = tuple[tuple[str, ...], ...]
 def instance_vectors(instances: Sequence[Parts], tables: Iterable[pa.Table]) -> PooledVectors:
     """Return one row per instance: each part is the mean of its passages, and the parts of a pair are concatenated.
 
-    An instance without the vector of one of its passages is not usable, and has the reason. A passage may be in several
-    tables; the first finite vector counts.
+    If a passage of an instance has no vector, the instance is not usable and carries the reason. A passage may be in
+    several tables, of which the first with a finite vector counts.
 
     Args:
         instances: The parts of each instance [n].
         tables: VECTORS of any passages, in any order.
 
     Raises:
-        InputError: If there is no table, one holds a passage twice, has a readout, or has another width.
+        InputError: There is no table, or a table has a passage twice, a readout, or a different width.
     """
     passages = _Passages.read({passage for parts in instances for part in parts for passage in part}, tables)
     return joined([passages.means([parts[number] for parts in instances]) for number in range(len(instances[0]))])
@@ -42,7 +42,7 @@ class _Passages:
 
     @classmethod
     def read(cls, passage_set: set[str], tables: Iterable[pa.Table]) -> Self:
-        """Return the vectors of the wanted passages; raise InputError as `instance_vectors`."""
+        """Read the vectors of the wanted passages. Raise InputError as `instance_vectors`."""
         row_of = {passage: row for row, passage in enumerate(sorted(passage_set))}
         errors: list[CellError | None] = [
             CellError(Status.FAILED, f"no table holds a vector of passage {passage!r}") for passage in row_of
@@ -67,7 +67,7 @@ class _Passages:
         return cls(row_of, PooledVectors(matrix_pD, usable, applied, tuple(errors)))
 
     def means(self, parts: Sequence[tuple[str, ...]]) -> PooledVectors:
-        """Return the mean of the passages of each part [n, D]; a part needs all of its passages."""
+        """Return the mean of the passages of each part [n, D]. A part without all its passages is not usable."""
         rows = [[self.row_of[passage] for passage in part] for part in parts]
         ends, flat = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
         shares = np.repeat(1 / np.diff(ends), np.diff(ends))

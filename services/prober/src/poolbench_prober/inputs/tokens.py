@@ -18,7 +18,10 @@ MAX_BYTES = 8 << 30
 
 
 class TokenStates(PooledVectors):
-    """States of one split: `matrix_nW` [n, 1] holds one array [T, D] per passage, float32, empty where it failed."""
+    """Token states of one split.
+
+    `matrix_nW` [n, 1] has one float32 array [T, D] per passage, which is empty if the passage failed.
+    """
 
     @classmethod
     def from_shards(
@@ -68,11 +71,11 @@ class TokenStates(PooledVectors):
 
     @property
     def width(self) -> int:
-        """Return width D of a token's state; 1 if no passage has states."""
+        """Return the width D of token states, or 1 if no passage has states."""
         return max(int(h_TD.shape[1]) for h_TD in self.matrix_nW[:, 0])
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """Return mean states; they are all equal only if the passages are."""
+        """Return the mean state of each row. The means are all equal only if the passages are."""
         return np.stack([h_TD.mean(axis=0, dtype=np.float64) for h_TD in self.matrix_nW[rows, 0]])
 
 

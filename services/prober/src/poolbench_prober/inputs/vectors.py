@@ -37,7 +37,10 @@ class PooledVectors:
 
     @classmethod
     def from_table(cls, table: pa.Table, passage_ids: Sequence[str]) -> Self:
-        """Return the vectors of `table` in the order of the ids; raise InputError if a passage is not there once."""
+        """Read the vectors of `table` in the order of `passage_ids`.
+
+        Raise InputError unless the table has each passage exactly once.
+        """
         row_of = {passage_id: row for row, passage_id in enumerate(table["passage_id"].to_pylist())}
         missing = [passage_id for passage_id in passage_ids if passage_id not in row_of]
         if missing or len(row_of) != table.num_rows:
@@ -59,21 +62,21 @@ class PooledVectors:
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
-        """Return vectors without a record of coverage: the strategy applied to all of them."""
+        """Return vectors without a record of coverage, as if the strategy had applied to every row."""
         matrix = np.asarray(matrix_nD, dtype=np.float64)
         usable = _finite_rows(matrix)
         return cls(matrix, usable, usable, (None,) * len(matrix))
 
     @classmethod
     def failed(cls, count: int, width: int, error: PoolbenchError) -> Self:
-        """Return vectors without a usable row; every row has the same error."""
+        """Return vectors in which no row is usable and every row has the given error."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
         why = CellError(error.status, str(error))
         return cls(matrix, nothing, nothing, (why,) * count)
 
     def in_float16(self) -> "PooledVectors":
-        """Return the vectors rounded to float16; a row with a number beyond its range is not usable."""
+        """Round the vectors to float16. A row with a number beyond the range of float16 is not usable."""
         with np.errstate(over="ignore"):
             matrix = self.matrix_nW.astype(np.float16).astype(np.float64)
         return replace(self, matrix_nW=matrix, usable=self.usable & _finite_rows(matrix))
@@ -92,11 +95,11 @@ class PooledVectors:
         """Return the row numbers with a vector, after all checks that can rule the whole cell out.
 
         Args:
-            labels: 1 positive, 0 negative; None where there are no two classes whose coverage could differ.
+            labels: 1 positive, 0 negative. None if there are not two classes whose coverage could differ.
 
         Raises:
-            CellError: `failed` or the rows' own status where too many vectors are missing, `no_coverage`,
-                `class_dependent_coverage`, `collapsed`.
+            CellError: `no_coverage`, `class_dependent_coverage` or `collapsed`, or if too many vectors are missing,
+                the commonest status of the missing rows.
         """
         rows = self.require_present()
         _require_coverage(self.applied, labels)
@@ -107,7 +110,10 @@ class PooledVectors:
         return rows
 
     def require_present(self) -> np.ndarray:
-        """Return the row numbers with a vector; raise CellError with the commonest status if over a tenth have none."""
+        """Return the numbers of rows with a vector.
+
+        Raise CellError with the commonest status if over a tenth of the rows have no vector.
+        """
         rows = np.flatnonzero(self.usable)
         if len(rows) >= MIN_USABLE * len(self.usable):
             return rows
@@ -118,7 +124,7 @@ class PooledVectors:
         raise CellError(status, reason if example is None else f"{reason}, e.g. {example}")
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """Return one array per row, equal for equal rows: here the rows themselves."""
+        """Return one array per row, equal for equal rows. In this class, this is the row itself."""
         return self.matrix_nW[rows]
 
 
@@ -129,10 +135,10 @@ def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
 def joined(parts: Sequence[PooledVectors]) -> PooledVectors:
     """Return the concatenated vectors of several parts, such as the two spans of a pair.
 
-    A row is usable, and counts as applied, where all its parts are.
+    A row is usable if all its parts are usable, and applied if all its parts are applied.
 
     Raises:
-        InputError: If a part is to be read out, or lengths differ.
+        InputError: A part has a readout, or the lengths differ.
     """
     if len(parts) == 1:
         return parts[0]
@@ -171,16 +177,17 @@ COMPONENT = "common_component"
 def common_component(matrices: Iterable[np.ndarray]) -> Direction:
     """Return the first right singular vector, uncentred, of the finite rows of all matrices together.
 
-    It is the leading eigenvector of the sum of V'V, so only one matrix is in memory at a time. Its sign is arbitrary.
+    The vector is the leading eigenvector of the sum of V'V, so only one matrix is in memory at a time. The sign is
+    arbitrary.
 
     Args:
-        matrices: Vectors [n, D] in float64, rows that failed NaN.
+        matrices: Vectors [n, D] in float64. Failed rows are NaN.
 
     Returns:
         The unit vector [D], with the singular value as its `raw_norm`.
 
     Raises:
-        CellError: `failed` where no row is finite or widths differ, `collapsed` where all are zero.
+        CellError: `failed` if no row is finite or widths differ, `collapsed` if all rows are zero.
     """
     gram_DD, num_rows = np.zeros((1, 1)), 0
     for matrix_nD in matrices:
@@ -202,7 +209,7 @@ def common_component(matrices: Iterable[np.ndarray]) -> Direction:
 
 
 def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVectors:
-    """Return rows v - u (u . v), where u is the component in a DIRECTIONS table; without it, no row is usable."""
+    """Return rows v - u (u . v), where u is the component in a DIRECTIONS table. Without u, no row is usable."""
     (row,) = component.select(list(ERROR_COLUMNS)).to_pylist()
     if row["status"] is not None:
         return _unusable(vectors, error_of(row))

@@ -47,14 +47,14 @@ def code_lengths(
     tolerance: float,
     seed: int,
 ) -> CodeLengths:
-    """Return code lengths of the labels in one fixed shuffle of the groups.
+    """Compute code lengths of the labels in one fixed shuffle of the groups.
 
     Args:
         codes: Class numbers [n].
         num_classes: K of the uniform code.
         groups: Group of each instance, from 0 [n].
-        c_values: Regularisations to choose from beside the constant predictor.
-        seed: Of the shuffle and the inner folds.
+        c_values: Values of C to choose from, in addition to the constant predictor.
+        seed: Seed of the shuffle and of the inner folds.
     """
 
     def sender(sent: np.ndarray) -> Sender:
@@ -84,7 +84,7 @@ class ClassSender:
         self.fits: dict[float, Linear] = {}
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
-        """Return log-probabilities as `Sender`; a class not seen yet keeps its probability by Laplace's rule."""
+        """Return log-probabilities as in `Sender`. A class not seen yet has its probability by Laplace's rule."""
         if c is None or not self.converged(c):
             return np.tile(self.constant, (len(block_mD), 1))
         log_p = np.tile(self.frequencies, (len(block_mD), 1))
@@ -93,7 +93,7 @@ class ClassSender:
         return log_p
 
     def converged(self, c: float) -> bool:
-        """Return whether the probe converged; with one class there is none."""
+        """Return whether the probe converged. With fewer than two classes there is no probe and the result is false."""
         if len(self.seen) < 2:
             return False
         self._fit([c])
@@ -107,8 +107,9 @@ class ClassSender:
             self.fits |= dict(zip(lacking, classifiers, strict=True))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """Return the C whose code of held-out labels is shortest, over inner folds that keep groups whole; None for the
-        constant predictor.
+        """Return the C with the shortest code of held-out labels, or None for the constant predictor.
+
+        The inner folds do not split groups.
         """
         folds = dealt_folds(self.codes, self.groups, self.seed)
         if folds is None:
@@ -133,7 +134,7 @@ def code_measures(
     sent: Sequence[tuple[np.ndarray, int]],
     fields: dict[str, Any],
 ) -> list[Measure]:
-    """Return the metrics `CODE_METRICS`, means over the seeds; empty where code lengths are not requested.
+    """Return the metrics `CODE_METRICS` as means over the seeds, or [] if code lengths are not requested.
 
     Args:
         sent: Rows that are sent, and the seed of their order, for each seed.

@@ -42,7 +42,10 @@ class CodeLengths:
 
     @property
     def compression(self) -> float:
-        """Return uniform over online code length; about `floor` where the vectors say nothing on the labels."""
+        """Return the uniform code length divided by the online code length.
+
+        If the vectors have no information on the labels, the ratio is about `floor`.
+        """
         return self.uniform_bits / self.online_bits
 
     @property
@@ -57,25 +60,25 @@ class CodeLengths:
 
 
 class Sender(Protocol):
-    """The state of a code after some labels were sent, and the prediction of the next ones."""
+    """The state of a code after some labels were sent, and its prediction of the next labels."""
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """Return the regularisation with the shortest expected code; None for the constant predictor."""
+        """Return the C with the shortest expected code, or None for the constant predictor."""
 
     def converged(self, c: float) -> bool:
         """Return whether there is a converged probe of this regularisation."""
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
-        """Return the log-probability of each class [m, K]; the constant one for c = None or without a probe."""
+        """Return the log-probabilities of the classes [m, K]. They are constant for c = None or without a probe."""
 
 
 def block_ends(sizes: np.ndarray) -> list[int]:
-    """Return the numbers of instances at which the blocks end, each once, the last the number of all.
+    """Return the distinct numbers of instances at which blocks end. The last is the number of all instances.
 
     A block ends with the group that reaches its percentage.
 
     Args:
-        sizes: Instances of each group, in the order in which the groups are sent [G].
+        sizes: Number of instances of each group, in the order of sending [G].
     """
     borders = np.cumsum(sizes)
     percentages = np.array(BLOCKS) * borders[-1] / 100
@@ -95,13 +98,13 @@ def send(
     seed: int,
     released: bool,
 ) -> CodeLengths:
-    """Send the labels block by block, in one fixed shuffle of the groups, and add up the cost of each code.
+    """Send the labels block by block in one fixed shuffle of the groups, and sum the cost of each code.
 
     Args:
         groups: Group of each instance, from 0 [n].
         sender_after: Returns the sender after the labels of these rows, in their order.
-        seed: Of the shuffle.
-        released: Whether the released formula is added up too.
+        seed: Seed of the shuffle.
+        released: Whether to sum the cost by the released formula too.
 
     Raises:
         CellError: `too_few` below `MIN_GROUPS` groups: most labels would be sent before a probe can be chosen.
@@ -144,21 +147,22 @@ INNER_FOLDS = 5
 def laplace(counts_K: np.ndarray, num_groups: int) -> np.ndarray:
     """Return the natural log of the class frequencies by Laplace's rule of succession [K].
 
-    What is added to each class is one group of average size: of ten labels of one document, nine say nothing new.
+    The rule adds one group of average size to each class, because labels of one document are not independent.
     """
     added = counts_K.sum() / num_groups
     return np.asarray(np.log((counts_K + added) / (counts_K.sum() + added * len(counts_K))))
 
 
 def constant_predictor(codes: np.ndarray, num_classes: int, groups: np.ndarray) -> np.ndarray:
-    """Return log-probabilities [K]: class frequencies by Laplace's rule where they save bits, else uniform.
+    """Return log-probabilities [K]: class frequencies by Laplace's rule if they save bits, else uniform.
 
-    Frequencies of K equal classes only cost: about (K - 1) / 2 nats per block to learn what was known. They must
-    save more than one standard error on the labels sent, those of each group predicted from the other groups.
+    If K classes are equally frequent, learning frequencies costs about (K - 1) / 2 nats per block and gains nothing.
+    So frequencies must save more than one standard error on the labels sent, where the labels of each group are
+    predicted from the other groups.
 
     Args:
         codes: Class numbers of the labels sent [n].
-        groups: Group of each [n].
+        groups: Group of each label sent [n].
     """
     uniform = np.full(num_classes, -np.log(num_classes))
     _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
@@ -173,21 +177,21 @@ def constant_predictor(codes: np.ndarray, num_classes: int, groups: np.ndarray) 
 
 
 def saves(saved_G: np.ndarray, sizes: np.ndarray) -> bool:
-    """Return whether more nats are saved than one standard error, of groups that are independent of one another.
+    """Return whether the nats saved exceed one standard error, which treats groups as independent.
 
     Args:
-        saved_G: Nats that the labels of each group save together.
-        sizes: Labels of each group [G].
+        saved_G: Nats saved on all labels of each group [G].
+        sizes: Number of labels of each group [G].
     """
     total = saved_G.sum()
     return bool(total > np.sqrt(np.square(saved_G - sizes * total / sizes.sum()).sum()))
 
 
 def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int, groups: np.ndarray) -> np.ndarray:
-    """Return each label's cost by the frequencies of the other folds, or uniformly if that is cheaper in total [n].
+    """Return the cost of each label by class frequencies of the other folds, or uniform if cheaper in total [n].
 
-    Stratified folds share their frequencies, which favours every predictor that learns them. A probe learns them too,
-    so it is compared with these and not with the uniform predictor alone.
+    Stratified folds have equal frequencies, which favours every predictor that learns frequencies. A probe learns
+    frequencies too, so the baseline must not be the uniform predictor alone.
     """
     cost_n = np.empty(len(codes))
     for fold in np.unique(folds):
@@ -199,9 +203,9 @@ def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int, groups
 
 
 def cheapest(cost_nC: np.ndarray, c_values: Sequence[float], groups: np.ndarray) -> float | None:
-    """Return the C of the lowest cost if it saves more than one standard error on the constant predictor (column 0).
+    """Return the cheapest C if it saves over one standard error compared with the constant predictor (column 0).
 
-    Without the margin the best of many useless probes wins by luck, and random labels cost up to 2 % too much.
+    Without the margin, the best of many useless probes wins by chance, and random labels cost up to 2 % too much.
 
     Reference: Breiman et al. (1984), Classification and regression trees, 3.4.3 (the one-standard-error rule).
     """
@@ -214,7 +218,7 @@ def cheapest(cost_nC: np.ndarray, c_values: Sequence[float], groups: np.ndarray)
 def dealt_folds(codes: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray | None:
     """Return inner folds of whole groups, with evenly distributed classes [n].
 
-    Groups with the same labels are dealt out in turn. None where at most one class is in two groups.
+    Groups with equal labels go to the folds in turn. The result is None unless two classes are in two groups each.
     """
     names, groups = np.unique(groups, return_inverse=True)
     counts_GK = np.zeros((len(names), int(codes.max()) + 1), dtype=np.int32)

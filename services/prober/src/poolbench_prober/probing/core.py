@@ -20,10 +20,10 @@ CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on
 
 
 def task_measures(probes: TaskProbes) -> list[Measure]:
-    """Return all figures of one task on one set of vectors; a value is the mean over the seeds.
+    """Compute all figures of one task on one set of vectors, as means over the seeds.
 
     Returns:
-        The measures named by `metric_names`, nulls included. One that cannot be computed does not affect the others.
+        The measures named by `metric_names`, nulls included. A null measure does not affect the other measures.
     """
     targets, vectors, params = probes.targets, probes.vectors, probes.params
     fields: dict[str, Any] = {"coverage": vectors.coverage, "seed": params.seeds[0], "n": len(targets.ids)}

@@ -33,15 +33,15 @@ def fit_mlp(problem: Problem, hidden: int) -> Fitted:
 def fit_outputs(problem: Problem, hidden: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Fit the probe of the weight decay and epoch with the lowest loss on dev.
 
-    All bits are the same for any number of threads.
+    The number of threads changes no bit of the result.
 
-    The loss is cross-entropy, or half of the squared error of values that are standardised on train, as vectors are.
+    The loss is cross-entropy, or half the squared error of values. Vectors and values are standardised on train.
 
     Args:
-        hidden: Units of the hidden layer.
+        hidden: Number of units of the hidden layer.
 
     Returns:
-        Logits of every instance [n, K], or the standardised value [n, 1]; the K classes of train; details of the fit.
+        Logits [n, K] (or standardised values [n, 1]) of all instances, the K classes of train, and details of the fit.
 
     Raises:
         CellError: `one_class` if train has one, `too_few` without a dev instance of a class that train has,
@@ -69,10 +69,10 @@ def fit_outputs(problem: Problem, hidden: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def train_mlp(problem: Problem, hidden: int, classes: np.ndarray, weight_decay: float) -> Trained:
-    """Return the trained probe of standardised vectors.
+    """Train an MLP probe on standardised vectors.
 
     Args:
-        classes: Classes that train has; one that it lacks is never predicted, and its dev instances are left out.
+        classes: Classes that train has. Any other class is never predicted, and its dev instances are left out.
     """
     rows = dict(problem.rows)
     if problem.is_regression:

@@ -19,7 +19,7 @@ from poolbench_prober.solver.interface import GiveUp, ProbeFit, SoftmaxFit
 
 
 class Problem(NamedTuple):
-    """Labels, or control labels, of one seed's split."""
+    """Vectors with labels (or control labels), for the split of one seed."""
 
     vectors_nD: np.ndarray
     values: np.ndarray  # class numbers, or real values [n]
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A probe: what it predicts for every instance, and how it was fitted."""
+    """The predictions of a probe for all instances, and details of the fit."""
 
     predicted: np.ndarray  # [n]
     details: dict[str, Any]
@@ -73,12 +73,12 @@ def fit_classifiers(
     tolerance: float,
     give_up: GiveUp | None = None,
 ) -> list[Linear]:
-    """Return one L2-logistic classifier for each C.
+    """Fit one L2-regularised logistic classifier for each C.
 
     Args:
-        codes: Class numbers [n]; all `num_classes` of them occur.
-        tolerance: Gradient norm over its value at zero weights that counts as converged.
-        give_up: As in `Problem` of the solver; of two classes, which are quick, none is given up.
+        codes: Class numbers [n], in which all `num_classes` classes occur.
+        tolerance: Gradient norm, relative to the norm at zero weights, at which a fit has converged.
+        give_up: As in `Problem` of the solver. Ignored for two classes, because such fits are quick.
     """
     labels_nC, c_C = _repeated(codes, c_values)
     if num_classes > 2:
@@ -95,7 +95,7 @@ def fit_classifiers(
 def fit_regressions(
     vectors_nD: np.ndarray, values: np.ndarray, c_values: Sequence[float], tolerance: float
 ) -> list[Linear]:
-    """Return one ridge regression for each C."""
+    """Fit one ridge regression for each C."""
     fit = fit_ridge(vectors_nD, *_repeated(values, c_values), tolerance)
     return [_linear(fit, p, fit.weights_DK[:, [p]], fit.intercepts[[p]]) for p in range(len(c_values))]
 
@@ -116,7 +116,7 @@ def _linear(fit: ProbeFit | SoftmaxFit, number: int, weights_DK: np.ndarray, int
 
 
 def accuracy(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
-    """Return the share of correct predictions [R]; NaN where all weights are 0."""
+    """Return the share of correct predictions [R]. The share is NaN if all weights are 0."""
     weights_Rn = weights_Rn.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(weights_Rn @ (codes == predicted) / weights_Rn.sum(axis=1))
@@ -139,7 +139,7 @@ def macro_f1(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -
 
 
 def weighted_pearson(values: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
-    """Return Pearson correlation [R]; NaN where a side is constant."""
+    """Return the Pearson correlation [R]. It is NaN if a side is constant."""
     weights_Rn = weights_Rn.astype(np.float64)
     x, y = values - values.mean(), predicted - predicted.mean()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -151,7 +151,7 @@ def weighted_pearson(values: np.ndarray, predicted: np.ndarray, weights_Rn: np.n
 
 
 def is_constant(predicted: np.ndarray) -> bool:
-    """Return whether all predictions are one value, but for rounding."""
+    """Return whether all predictions are equal, up to rounding."""
     return bool(np.ptp(predicted) <= 1e-9 * np.abs(predicted).max(initial=0.0))
 
 
@@ -193,10 +193,11 @@ class _OnDev(NamedTuple):
 
 
 def fit_converged(problem: Problem, c_values: Sequence[float]) -> Fitted:
-    """Return the probe of the C that is best on dev, of equal ones the smallest.
+    """Fit the probe with the C that is best on dev. The smallest C wins ties.
 
     Raises:
-        CellError: `one_class` if train has one, `not_converged` if a probe did not converge that could be the best.
+        CellError: `one_class` if train has a single class, `not_converged` if a candidate for the best probe did not
+            converge.
     """
     classes = np.zeros(0, dtype=int) if problem.is_regression else np.unique(problem.values[problem.rows["train"]])
     if not problem.is_regression and len(classes) < 2:

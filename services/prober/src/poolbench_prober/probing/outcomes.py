@@ -20,7 +20,7 @@ from poolbench_prober.probing.targets import Targets, control_values
 
 @dataclass(frozen=True)
 class Outcome:
-    """The probe of one seed, and its control."""
+    """The results of the probe of one seed and of its control probe."""
 
     seed: int
     rows: Mapping[str, np.ndarray]  # rows of train, dev and test
@@ -38,7 +38,7 @@ class Outcome:
 
     @classmethod
     def of(cls, targets: Targets, vectors_nD: np.ndarray, params: TaskParams, seed: int) -> "Outcome":
-        """Split, fit and predict; raise CellError if a part is impossible."""
+        """Split the instances, fit the probe and its control, and predict. Raise CellError if a step is impossible."""
         rows = targets.split(seed)
         problem = Problem(vectors_nD, targets.values, rows, len(targets.classes), params, seed)
         fitted = _fit(problem, params.choices(len(rows["dev"])))
@@ -80,10 +80,10 @@ class TaskProbes:
     def of(cls, targets: Targets, vectors: PooledVectors, params: TaskParams) -> "TaskProbes":
         """Fit the probes of all seeds.
 
-        Several seeds draw several splits (where none is given), control labels and shuffles.
+        Each seed draws its own split (if none is given), control labels and shuffles.
 
         Args:
-            targets: What to predict, in the order of the vectors.
+            targets: Instances to predict, in the order of the vectors.
             vectors: One row per instance.
         """
         vectors = vectors.in_float16() if params.float16 else vectors

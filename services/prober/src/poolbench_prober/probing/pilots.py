@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Fold:
-    """One fold of a sample as test: rows of train, dev and test."""
+    """The rows of train, dev and test if one fold of a sample is the test fold."""
 
     seed: int
     size: int
@@ -41,16 +41,15 @@ def pilot_answers(
 ) -> pa.Table:
     """Return PILOT_ANSWERS: one row for each seed, size and test instance, by instance id inside a fold.
 
-    An instance without a vector, and a fold whose probe cannot be fitted, have null and the reason: the other folds
-    are measured. The schema's metadata has the width of the vectors and the number of classes.
+    Instances without a vector, and folds whose probe cannot be fitted, have null and a reason. Other folds are
+    measured. The schema's metadata has the width of the vectors and the number of classes.
 
     Args:
         targets: Classes to predict, in the order of the vectors.
         vectors: One row per instance.
 
     Raises:
-        InputError: Real values are to be predicted, which are neither right nor wrong, or a size is above the number
-            of instances.
+        InputError: The targets are real values, or a size is above the number of instances.
     """
     if targets.is_regression:
         raise InputError("a pilot counts right answers, so it needs labels; these instances have real values")
@@ -138,7 +137,7 @@ class _Probed:
     seed: int
 
     def alone(self, rows: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the class that the probe of one fold predicts for each instance [n]; raise CellError without one."""
+        """Fit the probe of one fold. Return the predicted class of each instance [n], or raise CellError."""
         self.check(rows)
         fold_rows = np.concatenate(list(rows.values()))
         ends = np.cumsum([len(part) for part in rows.values()])
@@ -155,10 +154,10 @@ class _Probed:
         return predicted_n
 
     def together(self, folds: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray | None]:
-        """Return the answers of all folds of a sample from one fit. None stands for folds that must be fitted alone.
+        """Return the answers of all folds of a sample from one fit, with None for folds that must be fitted alone.
 
-        These are folds that cannot be probed, or whose probes did not converge. Samples of few rows, several classes
-        and hidden layers are fitted alone.
+        A fold must be fitted alone if it cannot be probed, if its probes did not converge, or if the sample has few
+        rows, more than two classes, or a probe with a hidden layer.
         """
         left: list[np.ndarray | None] = [None] * len(folds)
         sample = np.unique(np.concatenate([rows for fold in folds for rows in fold.values()]))

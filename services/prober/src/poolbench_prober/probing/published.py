@@ -34,10 +34,10 @@ RECIPES = {"released": RELEASED, "paper": PAPER}
 
 
 def fit(problem: Problem) -> Fitted:
-    """Return the probe of the recipe that the parameters name; all bits are the same for any number of threads.
+    """Train the probe by the recipe of the parameters' protocol. The number of threads changes no bit.
 
     Raises:
-        CellError: `too_few` without dev instances, on which the epoch is chosen; `non_finite` as `train`.
+        CellError: `too_few` without dev instances (which choose the epoch), `non_finite` as in `train`.
 
     Reference: Waldis et al. (2024), "Holmes", section 4, and the code released with it.
     """

@@ -27,7 +27,7 @@ class Targets:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the instances in `table` (INSTANCES); raise InputError for a malformed or inconsistent column."""
+        """Read the instances in `table` (INSTANCES). Raise InputError for a malformed or inconsistent column."""
         require_columns(table, INSTANCES, "the instances")
         columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in INSTANCES.names}
         ids = columns["instance_id"]
@@ -70,14 +70,17 @@ class Targets:
         )
 
     def seen(self, train: np.ndarray) -> np.ndarray | None:
-        """Return whether the whole input of each instance is one of train [n]; None where inputs are unknown."""
+        """Return whether the whole input of each instance occurs in train [n], or None if inputs are unknown."""
         if self.parts is None:
             return None
         train_parts = {self.parts[row] for row in train}
         return np.array([parts in train_parts for parts in self.parts])
 
     def split(self, seed: int) -> dict[str, np.ndarray]:
-        """Return rows of train, dev, test: given, else 70/10/20 of whole groups by seed; raise CellError if too few."""
+        """Return the rows of train, dev and test. Raise CellError if there are too few.
+
+        If no split is given, 70/10/20 % of the instances are drawn by seed, as whole groups.
+        """
         splits = self.splits if self.splits is not None else drawn_splits(self.groups, seed)
         rows = {name: np.flatnonzero(splits == name) for name in SPLITS}
         for name in ("train", "test"):
@@ -137,9 +140,9 @@ def control_values(targets: Targets, train: np.ndarray, kind: str, seed: int) ->
     """Return labels (or values) of the control task for every instance [n].
 
     Args:
-        kind: `permuted`, labels shuffled within train and true elsewhere, for tasks on texts; `word_type`, one
-            label for each word type, drawn from the labels of train, for tasks on tokens; `permuted_all`, labels
-            shuffled over all splits, as the published protocols do.
+        kind: `permuted` shuffles labels within train and leaves the true labels elsewhere, for tasks on texts.
+            `word_type` draws one label per word type from the labels of train, for tasks on tokens. `permuted_all`
+            shuffles labels over all splits, as the published protocols do.
 
     Raises:
         InputError: If `word_type` is requested without word types.

@@ -27,9 +27,9 @@ def cross_entropy(outputs_bK: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray
 
 
 def cross_entropy_of_softmax(outputs_bK: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cross-entropy of softmax(z) in place of z: a second softmax, as in the released code.
+    """Return the cross-entropy with logits softmax(z), that is, with a second softmax, as in the released code.
 
-    The outputs of the second softmax are within a factor e of one another, so a right answer costs at least
+    Outputs of the second softmax differ by at most a factor of e, so a right answer costs at least
     log(1 + (K - 1) / e).
     """
     exponents = np.exp(outputs_bK - outputs_bK.max(axis=1, keepdims=True))
@@ -39,7 +39,7 @@ def cross_entropy_of_softmax(outputs_bK: np.ndarray, codes: np.ndarray) -> tuple
 
 
 def smooth_l1(outputs_b1: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return d^2 / 2 where |d| < 1, else |d| - 1 / 2, of the difference d, and its gradient.
+    """Return the loss and gradient for the difference d: d^2 / 2 where |d| < 1, else |d| - 1 / 2.
 
     Reference: Girshick (2015), Fast R-CNN, eq. 3.
     """
@@ -50,7 +50,7 @@ def smooth_l1(outputs_b1: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, n
 
 
 def squared(outputs_b1: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return d^2 / 2 of the difference d, and its gradient."""
+    """Return the loss d^2 / 2 for the difference d, and its gradient."""
     difference = outputs_b1[:, 0] - values
     return 0.5 * difference * difference, difference[:, None]
 
@@ -103,12 +103,12 @@ def train(
     schedule: Schedule,
     rng: np.random.Generator,
 ) -> Trained:
-    """Train a probe and return it as it was after its best epoch.
+    """Train a probe and return its state after the epoch with the lowest loss on dev.
 
     Args:
         train_set: Vectors [n, D] in float32, and class numbers or float32 values [n].
-        dev_set: The same of dev.
-        widths: Outputs of each layer; the last are those of the probe. ReLU lies between layers.
+        dev_set: Vectors and class numbers or values of dev, as in `train_set`.
+        widths: Number of outputs of each layer. The last layer has the outputs of the probe. ReLU lies between layers.
         rng: Draws, in this order, the first weights and intercepts of each layer, and for each epoch the order of the
             rows and, with dropout, for each batch the numbers [b, D] in [0, 1), below `dropout` where one is dropped.
 

@@ -31,16 +31,16 @@ MAX_BINS = 16
 
 @dataclass(frozen=True)
 class Bins:
-    """Bins of real values; no value lies on one of the inner edges [K - 1], which ascend."""
+    """Bins of real values with ascending inner edges [K - 1]. No value lies on an edge."""
 
     edges: np.ndarray
 
     @classmethod
     def of(cls, values: np.ndarray, max_bins: int = MAX_BINS) -> Self:
-        """Return one bin for each distinct value if they are few, else `max_bins` of equal mass, as far as ties allow.
+        """Return one bin per distinct value if there are at most `max_bins`, or else bins of nearly equal mass.
 
-        Edges lie half-way between neighbouring values, at the ties' ends that are nearest to the quantiles; where one
-        value spans several quantiles there are fewer bins.
+        Edges lie half-way between neighbouring distinct values, as near to the quantiles as ties allow. If one value
+        spans several quantiles, there are fewer than `max_bins` bins.
         """
         distinct, counts = np.unique(values, return_counts=True)
         between = (distinct[:-1] + distinct[1:]) / 2
@@ -61,7 +61,7 @@ class Bins:
         return np.searchsorted(self.edges, values)
 
     def masses(self, means_m: np.ndarray, deviations: np.ndarray | float) -> np.ndarray:
-        """Return mass of a Gaussian in each bin [m, K]; the outer bins have no outer edge."""
+        """Return the mass of a Gaussian in each bin [m, K]. The first and the last bin are unbounded outwards."""
         scaled = (self.edges - means_m[:, None]) / np.broadcast_to(deviations, means_m.shape)[:, None]
         outer = np.full((len(means_m), 1), np.inf)
         low, high = np.hstack([-outer, scaled]), np.hstack([scaled, outer])
@@ -80,13 +80,13 @@ def value_code_lengths(
     tolerance: float,
     seed: int,
 ) -> CodeLengths:
-    """Return code lengths of the bins of real values in one fixed shuffle of the groups.
+    """Compute code lengths of the bins of real values in one fixed shuffle of the groups.
 
     Args:
         values: Real values [n], at least two different ones.
         groups: Group of each instance, from 0 [n].
-        c_values: Regularisations to choose from beside the constant predictor; alpha of the ridge is 1 / C.
-        seed: Of the shuffle and the inner folds.
+        c_values: Values of C to choose from, in addition to the constant predictor. Ridge uses alpha = 1 / C.
+        seed: Seed of the shuffle and of the inner folds.
     """
     bins = Bins.of(values)
     codes = bins.codes(values)
@@ -136,7 +136,7 @@ class ValueSender:
         return with_share(masses_mK, self.constant, len(self.values))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """Return the regularisation with the shortest code in the inner folds; None for the constant predictor.
+        """Return the C with the shortest code in the inner folds, or None for the constant predictor.
 
         A fold is sent with the bins and errors of the other folds, each from a probe that was fitted without it.
         """

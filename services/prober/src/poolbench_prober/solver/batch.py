@@ -29,7 +29,7 @@ class BatchSolver:
         return self.backend.name
 
     def solve(self, problems: Sequence[Problem], tolerance: float) -> list[Solution]:
-        """Solve all problems, in batches of the same width, loss and number of probes."""
+        """Solve all problems, in batches of equal width, loss and number of probes."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for number, problem in enumerate(problems):
             shape = (problem.loss, problem.vectors_ND.shape[1], *problem.targets_nPk.shape[1:])
@@ -111,7 +111,7 @@ _MEASURED: dict[tuple[int, ...], str] = {}
 
 @lru_cache(maxsize=8)
 def get_solver(name: str) -> Solver:
-    """Return the solver `numpy`, `torch:cpu` or `torch:cuda`; raise ValueError for another name."""
+    """Return the solver `numpy`, `torch:cpu` or `torch:cuda`. Raise ValueError for any other name."""
     if name == "numpy":
         return BatchSolver(numpy_backend(), max_batch=1)
     library, _, device = name.partition(":")
@@ -123,8 +123,8 @@ def get_solver(name: str) -> Solver:
 def choose_solver(problems: Sequence[Problem]) -> Solver:
     """Return the fastest solver for problems of this shape, measured once per shape and process.
 
-    Without an accelerator it is NumPy: torch on a processor was never measured faster (bench/probe.py shows both).
-    All solvers agree within their tolerance, so that the choice is no part of a result's key.
+    Without an accelerator, NumPy is used, because torch on a CPU was never faster (bench/probe.py measures both). All
+    solvers agree within their tolerance, so the key of a result does not depend on the choice.
     """
     first = problems[0]
     if len(first.rows) ** 2 * first.vectors_ND.shape[1] <= _SMALL or not has_accelerator():

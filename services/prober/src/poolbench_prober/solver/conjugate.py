@@ -42,7 +42,7 @@ class Dual:
         return Dual(self.rows[:, :, probes], self.image[:, :, probes], self.intercept[:, :, probes])
 
     def plus(self, other: Dual, factor: Array) -> Dual:
-        """Return this + factor * other; factor [B, 1, P, 1]."""
+        """Return this + factor * other, for a factor [B, 1, P, 1]."""
         return Dual(
             self.rows + factor * other.rows,
             self.image + factor * other.image,
@@ -60,9 +60,9 @@ def columns(values_BnPk: Array) -> Array:
 
 
 class Projection:
-    """Remove what K ignores: a constant at least, all of its null space where the whole spectrum is known.
+    """Remove the null space of K if the whole spectrum is known, or else the constant vector.
 
-    In exact arithmetic that part has no effect; in finite precision it grows into noise in K's large directions.
+    In exact arithmetic, this component has no effect. In finite precision, it grows into noise in K's large directions.
     """
 
     def __init__(self, ritz: RitzBasis, mask_Bn11: Array) -> None:
@@ -75,7 +75,7 @@ class Projection:
         return self._ritz.complete
 
     def __call__(self, rows_BnPk: Array) -> Array:
-        """Return the rows without it."""
+        """Remove the component from the rows."""
         if self._ritz.complete:
             vectors = self._ritz.vectors_Bnr
             return (vectors @ (vectors.mT @ columns(rows_BnPk))).reshape(rows_BnPk.shape)
@@ -98,7 +98,7 @@ class NewtonSystem:
         self._num_outputs = mean_BPk.shape[-1]
 
     def solve(self, residual: Dual, target_BP: Array, live_BP: Array) -> tuple[Array, Array]:
-        """Return the steps whose residual is at most `target_BP`; zero where a probe is not live.
+        """Return the steps with a residual of at most `target_BP`, or zero for a probe that is not live.
 
         Args:
             residual: Minus the gradient.

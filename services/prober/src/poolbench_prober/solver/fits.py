@@ -27,16 +27,16 @@ def fit_probes(
         vectors_nD: Training vectors [n, D], finite.
         labels_nK: Labels 0 or 1, one column per probe.
         c_K: Inverse regularisation of each probe.
-        tolerance: A probe has converged when its gradient norm is at most this part of its norm at w = 0, and at most
-            1e-3 of the norm of the (standardised) weights, which bounds their relative error.
-        solver: The implementation; by default it depends on the machine and the size.
+        tolerance: A probe has converged if its gradient norm is at most this fraction of the gradient norm at w = 0,
+            and at most 1e-3 of the norm of the (standardised) weights, which bounds the weights' relative error.
+        solver: The implementation. The default depends on the machine and the size.
 
     Returns:
-        The probes in the coordinates of the vectors; probes that did not converge, or whose column has one class
-        (they have no optimum), are marked, not dropped.
+        The probes in the coordinates of the vectors. Probes that did not converge, or have no optimum because their
+        column has one class, are marked and not dropped.
 
     Raises:
-        CellError: `non_finite` where a vector is.
+        CellError: `non_finite` if a vector is not finite.
         ValueError: Where shapes, labels or C are wrong.
     """
     (fit,) = fit_folds(vectors_nD, labels_nK, c_K, [np.arange(len(vectors_nD))], tolerance, solver=solver)
@@ -52,13 +52,15 @@ def fit_folds(
     *,
     solver: Solver | None = None,
 ) -> list[ProbeFit]:
-    """Fit probes as `fit_probes` on several sets of rows of one matrix, each standardised by itself; nothing is copied.
+    """Fit probes as in `fit_probes` on several sets of rows of one matrix, which is not copied.
+
+    Each set is standardised separately.
 
     Args:
         training: Row numbers of each set.
 
     Raises:
-        CellError: `non_finite` where a vector of a set is.
+        CellError: `non_finite` if a vector of a set is not finite.
         ValueError: Where shapes, labels or C are wrong.
     """
     labels_nK = np.asarray(labels_nK)
@@ -90,7 +92,7 @@ def fit_ridge(
         c_K: Inverse regularisation: 1 / alpha of ridge regression.
 
     Raises:
-        CellError: `non_finite` where a vector or target is.
+        CellError: `non_finite` if a vector or target is not finite.
         ValueError: Where shapes or C are wrong.
     """
     targets_nK = np.asarray(targets_nK, dtype=np.float64)
@@ -112,14 +114,14 @@ def fit_softmax(
     """Fit P multinomial probes: minimise C times the cross-entropy + |W|^2 / 2, intercepts unpenalised.
 
     Every class has weights, as in scikit-learn's LogisticRegression for three or more classes. A class that no
-    training row has is left out: weights zero, intercept -inf.
+    training row has is left out, with zero weights and intercept -inf.
 
     Args:
         classes_nP: Class numbers, one column per probe.
         give_up: As in `Problem`, where all columns have the same classes.
 
     Raises:
-        CellError: `non_finite` where a vector is; `one_class` where a column has a single class.
+        CellError: `non_finite` if a vector is not finite, `one_class` if a column has a single class.
         ValueError: Where shapes, classes or C are wrong.
     """
     classes_nP = np.asarray(classes_nP)

@@ -23,11 +23,12 @@ class Problem:
     The rows are standardised by their own mean and standard deviation (ddof 0) first.
 
     Attributes:
-        vectors_ND: The matrix, float32 or float64; never copied as a whole.
+        vectors_ND: The matrix, in float32 or float64, which is never copied as a whole.
         rows: The n training rows.
-        targets_nPk: Targets of those rows: 0 or 1 (logistic, k = 1), one-hot (softmax), any number (squared, k = 1).
+        targets_nPk: Targets of the training rows: 0 or 1 (logistic, k = 1), one-hot (softmax), real (squared, k = 1).
         c_P: Inverse regularisation of each probe.
-        loss: Logistic log(1 + exp(-y m)); softmax cross-entropy, every class with weights; squared (m - y)^2 / 2.
+        loss: `logistic` is log(1 + exp(-y m)), `softmax` is the cross-entropy with weights for every class, and
+            `squared` is (m - y)^2 / 2.
         give_up: Called after each step with weights [D, P, k] and intercepts [P, k] in the coordinates of the vectors;
             says which probes [P] need not be fitted any further. They are marked as not converged.
     """
@@ -42,14 +43,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """The probes of one problem, in the coordinates of the vectors as they were given (standardisation undone).
+    """The probes of one problem, in the coordinates of the given vectors (with standardisation undone).
 
     Attributes:
-        gradient_ratio: Gradient norm at the solution over its norm at zero weights [P].
+        gradient_ratio: Gradient norm at the solution divided by the gradient norm at zero weights [P].
         converged: Whether the ratio is within the tolerance and the gradient within 1e-3 of the weights' norm, which
             bounds their relative error by 1e-3 [P].
         num_iterations: Newton steps of each probe [P].
-        solver: What ran, e.g. `numpy` or `torch:cuda`.
+        solver: Solver that was used, e.g. `numpy` or `torch:cuda`.
     """
 
     weights_DPk: np.ndarray
@@ -61,14 +62,14 @@ class Solution:
 
 
 class Solver(Protocol):
-    """One implementation; all agree within 1e-3 of a coefficient vector's norm and 1e-4 of an AUROC."""
+    """A solver. All solvers agree within 1e-3 of the norm of a coefficient vector and within 1e-4 of AUROC."""
 
     @property
     def name(self) -> str:
         """Return name in records."""
 
     def solve(self, problems: Sequence[Problem], tolerance: float) -> list[Solution]:
-        """Solve all problems; a probe's solution does not depend on the other problems."""
+        """Solve all problems. The solution of a probe does not depend on the other problems."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class SoftmaxFit(Solution):
     """P multinomial probes with k classes each, fitted on one matrix.
 
     Attributes:
-        weights_DPk: Zero for a class that no training row has.
-        intercepts_Pk: They sum to 0 over the classes that rows have; -inf for the others.
+        weights_DPk: Weights, which are zero for a class that no training row has.
+        intercepts_Pk: Intercepts, which sum to 0 over the classes of the training rows, and are -inf for other classes.
     """
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:

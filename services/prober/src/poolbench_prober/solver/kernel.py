@@ -22,7 +22,7 @@ BLOCK = 512
 
 @dataclass
 class Standardised:
-    """The training rows of B problems, padded to the longest; a padding row is zero."""
+    """The training rows of B problems, padded with zero rows to the largest number of rows."""
 
     problems: Sequence[Problem]  # they share the width D
     backend: Backend
@@ -47,7 +47,7 @@ class Standardised:
         return (np.arange(self.num_rows) < lengths[:, None]).astype(np.float64)
 
     def blocks(self) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Yield the columns of a block, its rows [B, n, w], and the means and scales [B, 1, w] that were removed."""
+        """Yield for each block: columns, rows [B, n, w], and the means and scales [B, 1, w] that were removed."""
         for start in range(0, self.width, BLOCK):
             columns = slice(start, min(start + BLOCK, self.width))
             problem_blocks = [self._block(number, columns) for number in range(len(self.problems))]
@@ -132,7 +132,7 @@ class RitzBasis:
 
     @classmethod
     def leading(cls, kernel: Kernel, num_rows: int, num_problems: int, backend: Backend) -> RitzBasis:
-        """Return the leading `RANK` Ritz pairs in float32, from a fixed start; `kernel` in float32."""
+        """Compute the leading `RANK` Ritz pairs in float32 from a fixed start, for a `kernel` in float32."""
         xp, rank = backend.xp, min(RANK, num_rows)
         start_nr = np.random.default_rng(0).standard_normal((num_rows, rank), dtype=np.float32)
         basis = backend.raw(np.tile(start_nr, (num_problems, 1, 1)))
@@ -149,7 +149,7 @@ class RitzBasis:
 
     @classmethod
     def spectrum(cls, kernel: Kernel, num_rows: int, backend: Backend) -> RitzBasis:
-        """Return all eigenvectors of K whose eigenvalues are more than rounding noise; the others are zero columns."""
+        """Compute the eigenvectors of K, with zero columns for eigenvalues within rounding noise."""
         xp = backend.xp
         if kernel.gram_Bnn is not None:
             values, vectors = xp.linalg.eigh(kernel.gram_Bnn)

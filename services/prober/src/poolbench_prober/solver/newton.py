@@ -26,7 +26,7 @@ _NOISE_FLOOR = 1e-6
 
 
 class Newton:
-    """State of B problems with P probes of k outputs each; `single` allows steps in float32."""
+    """State of B problems with P probes of k outputs each. If `single` is true, steps may be in float32."""
 
     def __init__(self, kernel: Kernel, loss: Loss, mask_Bn: Array, backend: Backend, single: bool = True) -> None:
         self.backend, self.loss = backend, loss
@@ -54,10 +54,10 @@ class Newton:
         self.double, self.given_up = np.full(shape, not single), np.zeros(shape, dtype=bool)
 
     def solve(self, tolerance: float, hopeless: Callable[[], np.ndarray] | None = None) -> None:
-        """Take steps until every probe has converged, is given up, or the steps are spent.
+        """Take steps until every probe has converged or is given up, for at most `MAX_NEWTON_STEPS` steps.
 
         Args:
-            hopeless: Called after each step; returns further probes to give up [B, P].
+            hopeless: Function that is called after each step and returns further probes to give up [B, P].
         """
         for _ in range(MAX_NEWTON_STEPS):
             check_cancelled()
@@ -84,7 +84,7 @@ class Newton:
 
     @cached_property
     def spectrum(self) -> RitzBasis:
-        """Return the kernel's whole spectrum, computed at first need; later gradients are projected with it."""
+        """Compute the whole spectrum of the kernel at first need, and use it to project later gradients."""
         spectrum = RitzBasis.spectrum(self.kernel, self.num_rows, self.backend)
         self.project = Projection(spectrum, self.mask)
         return spectrum
@@ -96,7 +96,7 @@ class Newton:
 
     @property
     def ratio(self) -> np.ndarray:
-        """Return gradient norm over its norm at zero weights [B, P]."""
+        """Return the gradient norm divided by the gradient norm at zero weights [B, P]."""
         return self.backend.numpy(self.norm / self.start_norm)
 
     def _step(self, chosen_BP: np.ndarray, single: bool) -> None:
@@ -196,9 +196,9 @@ class Newton:
 
 
 def forcing(ratio: Array, backend: Backend, single: bool) -> Array:
-    """Return the part of the gradient at which the conjugate gradients stop; it shrinks near the optimum.
+    """Return the fraction of the gradient at which conjugate gradients stop, which shrinks near the optimum.
 
-    Reference: Nocedal & Wright, "Numerical optimization", 2nd ed., eq. 7.3; the lower bound is what the precision
-    can resolve.
+    Reference: Nocedal & Wright, "Numerical optimization", 2nd ed., eq. 7.3. The lower bound is the resolution of the
+    precision.
     """
     return backend.xp.clip(backend.xp.sqrt(ratio), min=3e-2 if single else 1e-8, max=0.5)

@@ -46,10 +46,10 @@ def fit_rotation(
     curvature of the loss.
 
     Args:
-        vectors_nD: Finite vectors of a sample, of all its folds.
+        vectors_nD: Finite vectors of all folds of a sample.
         labels_n: Labels 0 or 1.
-        is_train_Fn: Whether a row is a training row of a fold; both labels occur in each.
-        tolerance: Gradient norm over its norm at zero weights at which a probe has converged.
+        is_train_Fn: Whether a row is a training row of a fold. Both labels occur in the training rows of each fold.
+        tolerance: Gradient norm, relative to the norm at zero weights, at which a probe has converged.
 
     Reference: Nocedal & Wright, "Numerical optimization", 2nd ed., algorithm 7.4.
     """
@@ -143,7 +143,7 @@ class _Folds:
         self._single_nD: np.ndarray | None = None
 
     def upper_bounds(self, fold_of_Q: np.ndarray, c_Q: np.ndarray) -> list[_Factor]:
-        """Return for each probe the Cholesky factor of C G / 4 + 1, which its Hessian never exceeds."""
+        """Return for each probe the Cholesky factor of C G / 4 + 1, an upper bound of the Hessian of the probe."""
         # Rows that are training rows of the same folds are one block.
         patterns_BF, block_of_n = np.unique(self._weights_Fn.T > 0, axis=0, return_inverse=True)
         blocks = [self._rows_nD[block_of_n.ravel() == block] for block in range(len(patterns_BF))]
@@ -157,9 +157,9 @@ class _Folds:
         return factors
 
     def hessian(self, curvature_n: np.ndarray, fold: int) -> _Factor | None:
-        """Return the Cholesky factor of the Hessian at some curvature of each row's loss; None if rounding forbids it.
+        """Return the Cholesky factor of the Hessian for given curvatures of the loss, or None if rounding prevents it.
 
-        It is in single precision: steps from it are corrected by the gradients.
+        The Hessian is computed in single precision, because gradients correct the resulting steps.
         """
         if self._single_nD is None:
             self._single_nD = self._rows_nD.astype(np.float32)
@@ -181,7 +181,7 @@ class _Folds:
         return np.block([[centred_DD, centred_D[:, None]], [centred_D[None, :], np.full((1, 1), total)]])
 
     def products(self, parameters_EQ: np.ndarray, fold_of_Q: np.ndarray) -> np.ndarray:
-        """Return the margins [n, Q] of every row under each probe in its fold's coordinates."""
+        """Return the margins [n, Q] of all rows under each probe, given parameters in the coordinates of its fold."""
         scaled_DQ = parameters_EQ[:-1] * self._inverse_FD[fold_of_Q].T
         shift_Q = parameters_EQ[-1] - np.einsum("qd,dq->q", self._means_FD[fold_of_Q], scaled_DQ)
         return np.asarray(self._rows_nD @ scaled_DQ + shift_Q)

@@ -31,7 +31,7 @@ def direction_reading(
         error = found
 
     def values(vectors: PooledVectors) -> np.ndarray:
-        """Return the value of each measured text [n]; raise CellError if one has no vector."""
+        """Return the value of each measured text [n]. Raise CellError if a text has no vector."""
         missing = missing_vector(vectors, measured)
         if missing is not None:
             raise missing

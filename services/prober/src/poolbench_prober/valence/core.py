@@ -25,7 +25,7 @@ _NUMBERS = tuple(field.name for field in WORD_SHIFTS if field.type == pa.float64
 
 
 def shifts_table(reading: Reading, before_n: np.ndarray, after_n: np.ndarray) -> pa.Table:
-    """Return WORD_SHIFTS, one row per item of the reading, from the values of the measured items [n]."""
+    """Build WORD_SHIFTS, with one row per item of the reading, from the values of the measured items [n]."""
     columns = {name: np.full(len(reading.names), np.nan) for name in _NUMBERS}
     change_n = after_n - before_n
     values = {BEFORE: before_n, AFTER: after_n, "change": change_n, "standout": standouts(change_n)}
@@ -47,7 +47,7 @@ def _row(reading: Reading, item: int, columns: dict[str, np.ndarray]) -> dict[st
 
 
 def cosines_table(reading: Reading, before_nE: np.ndarray, after_nE: np.ndarray) -> pa.Table:
-    """Return WORD_COSINES from the cosines of the n measured words with the E liked and disliked ones."""
+    """Build WORD_COSINES from the cosines of the n measured words with the E liked and disliked words."""
     rows = [
         {
             "word": reading.names[item],
@@ -63,9 +63,9 @@ def cosines_table(reading: Reading, before_nE: np.ndarray, after_nE: np.ndarray)
 
 
 def standouts(changes_n: np.ndarray) -> np.ndarray:
-    """Return how far each change is from the median, in 1.4826 median absolute deviations; NaN if these are 0.
+    """Return the distance of each change from the median in units of 1.4826 median absolute deviations.
 
-    The factor makes the unit the standard deviation of a normal distribution.
+    For a normal distribution, the unit is the standard deviation. If the unit is 0, the result is NaN.
     """
     if not len(changes_n):
         return changes_n
@@ -78,7 +78,7 @@ def standouts(changes_n: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shift:
-    """The result of one reading: its measures, a table WORD_SHIFTS, and for readings of words a table WORD_COSINES."""
+    """The result of one reading: measures, a WORD_SHIFTS table, and for readings of words a WORD_COSINES table."""
 
     measures: list[Measure]
     words: pa.Table
@@ -95,7 +95,7 @@ def shifts(
 ) -> dict[str, Shift]:
     """Return the preference shift between the states `before` and `after`, by reading.
 
-    The vectors of one random state at a time are in memory.
+    Only one random state at a time has its vectors in memory.
 
     Args:
         texts: WORDS for the readings `published` and `corrected`, PASSAGES for `direction`.

@@ -22,7 +22,7 @@ ROUNDING = 1e-7
 
 
 def resample_weights(units_n: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
-    """Return weights [1 + R, n]: of ones, then of a bootstrap over the units."""
+    """Return weights [1 + R, n]: a row of ones, and R rows of a bootstrap over the units."""
     weights_Rn = group_weights(units_n, num_resamples, seed)
     return np.concatenate([np.ones_like(weights_Rn, shape=(1, len(units_n))), weights_Rn])
 
@@ -53,12 +53,12 @@ def shift_measures(
     weights_Rn: np.ndarray,
     fields: Mapping[str, Any],
 ) -> Iterator[Measure]:
-    """Yield each change with its interval, and where there are random states its excess and rank.
+    """Yield each change with its interval. If there are random states, also yield the excess and the rank.
 
     Args:
         before_n: Values of the measured items.
-        after_n: Their values after.
-        random: Their values after random changes, or why a state lacks some; such a state is left out.
+        after_n: Values of the measured items after fine-tuning.
+        random: Values of the items after random changes, by state. A state with an error instead is left out.
         weights_Rn: As `resample_weights` returns them.
         fields: Fields that all measures share.
     """

@@ -30,8 +30,8 @@ class Plane(NamedTuple):
 def common_plane(items: np.ndarray, before_mW: np.ndarray, after_mW: np.ndarray, towards_m: np.ndarray) -> Plane:
     """Return the plane of the first two principal components of both states stacked.
 
-    Each axis points to where the weights `towards_m` have a positive sum, or else to its largest coordinate. One
-    thread computes it: the bits of a decomposition depend on the number of threads.
+    Each axis points to where the weights `towards_m` have a positive sum, or else to its largest coordinate. The plane
+    is computed by one thread, because the bits of a decomposition depend on the number of threads.
 
     Args:
         items: Item numbers [m].
@@ -89,7 +89,7 @@ class Reading:
 
 
 def missing_vector(vectors: PooledVectors, rows: np.ndarray) -> CellError | None:
-    """Return why one of the rows has no vector; None if all have one."""
+    """Return the error of the first row without a vector, or None if all rows have one."""
     failed = rows[~vectors.usable[rows]]
     if not len(failed):
         return None
@@ -97,11 +97,11 @@ def missing_vector(vectors: PooledVectors, rows: np.ndarray) -> CellError | None
 
 
 def in_state(name: str, error: CellError | None) -> CellError | None:
-    """Return the error with the name of the state that has it."""
+    """Return an error with the name of its state before the message."""
     return None if error is None else CellError(error.status, f"{name}: {error}")
 
 
 def first_errors(before: Sequence[CellError | None], after: Sequence[CellError | None]) -> tuple[CellError | None, ...]:
-    """Return the error of each item in the first state that has one."""
+    """Return for each item its error before, or else its error after, or else None."""
     pairs = zip(before, after, strict=True)
     return tuple(in_state(BEFORE, first) or in_state(AFTER, second) for first, second in pairs)

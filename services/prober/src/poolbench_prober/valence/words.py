@@ -80,9 +80,9 @@ def _in_templates(rows: dict[int, int]) -> np.ndarray:
 
 
 def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, corrected: bool) -> Reading:
-    """Return the reading of the bare words, or with `corrected` of the words in templates, without what they share.
+    """Return the reading of the bare words, or with `corrected` of the words in templates minus the neutral mean.
 
-    What they share is the mean over the neutral texts that have a vector in both states; each state subtracts its own.
+    Each state subtracts its own mean over the neutral texts that have a vector in both states.
     """
     rows_I, neutral = words.bare, None
     if corrected:
@@ -100,7 +100,7 @@ def word_reading(words: Words, before: PooledVectors, after: PooledVectors, *, c
     towards = positive / max(1, positive.sum()) - negative / max(1, negative.sum())
 
     def unit_vectors(vectors: PooledVectors) -> np.ndarray:
-        """Return the unit vector of each used word [m, W]; raise CellError if a word or neutral text has no vector."""
+        """Return the unit vector of each used word [m, W]. Raise CellError if a word or neutral text has no vector."""
         h_mW, errors = _item_vectors(vectors, [rows_I[item] for item in used], neutral)
         error = next(filter(None, errors), None)
         if error is not None:

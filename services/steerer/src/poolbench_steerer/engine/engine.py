@@ -74,7 +74,7 @@ class SteeringEngine:
 
     @classmethod
     async def start(cls, model: ModelRef, config: SteererSettings, bank: VectorBank | None = None) -> Self:
-        """Start an engine; `bank` is that of an earlier engine of the same model."""
+        """Start an engine. `bank` is the bank of an earlier engine of this model, whose vectors are uploaded again."""
         began = time.monotonic()
         llm = launch(model, config)
         start_s = time.monotonic() - began
@@ -104,7 +104,7 @@ class SteeringEngine:
         return self._rows.in_use
 
     async def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> list[str]:
-        """Put vectors into the device bank; return their ids. Known vectors are not copied again."""
+        """Put vectors into the device bank and return their ids. Known vectors are not copied again."""
         async with self._registering:
             ids, added = self.bank.register(vectors, confidential=confidential)
             # Without the shield, a cancelled upload leaves a taken slot with another vector's numbers.
@@ -117,13 +117,13 @@ class SteeringEngine:
         """Generate all texts, as many at once as the engine takes.
 
         Args:
-            confidential: Whether they may be steered by vectors that were registered as confidential.
+            confidential: Whether steering with vectors that were registered as confidential is allowed.
 
         Raises:
             PromptTooLongError, LayerError, StrengthError, InputError, UnknownVectorError: Before anything is generated.
-            ReceiptError: When steering was not applied at exactly the expected positions.
-            NoEffectError: When it was, but is too small to change the states.
-            StateOverflowError: When states or log-probabilities are not finite.
+            ReceiptError: Steering was not applied at exactly the expected positions.
+            NoEffectError: Steering was applied, but is too small to change the states.
+            StateOverflowError: States or log-probabilities are not finite.
         """
         for index, request in enumerate(requests):
             self.limits.check(request, index)
@@ -137,19 +137,19 @@ class SteeringEngine:
     async def follow(
         self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool = True
     ) -> Receipt | None:
-        """Generate one text and pass on its pieces; return the receipt of a steered text. Errors as in `generate`.
+        """Generate one text in pieces, and return the receipt if the text is steered. Errors as in `generate`.
 
         Args:
-            slots: Bank slots of its vectors, in use until this returns.
-            take: Called with every piece on the engine's event loop.
-            in_steps: Whether a piece comes with every step, or the whole text in one.
+            slots: Bank slots of the request's vectors, which are in use until this method returns.
+            take: Function that is called with every piece, on the event loop of the engine.
+            in_steps: Whether each step gives a piece. If false, the whole text is one piece.
         """
         self.limits.check(request, 0, spare=0)
         self._check_change(request)
         return await self._follow(request, slots, take, in_steps=in_steps)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], *, of_task: bool = False) -> list[float]:
-        """Return unsteered log-probability of each token but the first, given those before it."""
+        """Return the unsteered log-probability of each token but the first, given the preceding tokens."""
         from vllm import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)

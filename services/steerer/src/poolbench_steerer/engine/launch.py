@@ -29,7 +29,7 @@ _CPU_KV_CACHE_GIB = 1.0
 
 
 def with_room(model: ModelRef, config: SteererSettings) -> SteererSettings:
-    """Return the settings with the share of a shared GPU that the engine may take now; wait until it has enough.
+    """Wait until a shared GPU has enough free memory. Return the settings with the share that the engine may take.
 
     Raises:
         GpuBusyError: Other services kept the memory for an hour.
@@ -47,7 +47,7 @@ def fitted(model: ModelRef, config: SteererSettings, gpu: SharedGpu) -> SteererS
 
 
 def needed_bytes(model: ModelRef, config: SteererSettings) -> int:
-    """Return the bytes without which an engine cannot work: weights, one window of KV cache, and working memory."""
+    """Return the minimum bytes that an engine needs: weights, KV cache of one window, and working memory."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -68,7 +68,7 @@ def needed_bytes(model: ModelRef, config: SteererSettings) -> int:
 
 
 def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
-    """Set vLLM's environment before vllm is imported; settings of the user are kept."""
+    """Set the environment of vLLM before vllm is imported. Variables that the user has set stay unchanged."""
     os.environ[ProcessSettings.variable("engine_owner")] = str(os.getpid())
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -89,7 +89,7 @@ def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
 
 
 def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
-    """Import vllm with its environment prepared; return the error that its dead engines raise."""
+    """Prepare the environment and import vllm. Return the error class that dead engines raise."""
     prepare_environment(model, config)
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: F401
     from vllm.v1.engine.exceptions import EngineDeadError
@@ -98,7 +98,7 @@ def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
 
 
 def launch(model: ModelRef, config: SteererSettings) -> "AsyncLLM":
-    """Start an engine on the event loop that will use it; raise ModelError if vLLM refuses the model. Takes minutes."""
+    """Start an engine on the current event loop, which takes minutes. Raise ModelError if vLLM refuses the model."""
     require_weights(model, config)
     prepare_environment(model, config)
     import vllm
@@ -157,18 +157,18 @@ def device(config: SteererSettings) -> str:
 
 
 def require_hooked_runner(device_type: str) -> None:
-    """Make vLLM use a model runner that the hooks work in.
+    """Make vLLM use a model runner that the hooks support.
 
-    On CPUs they clear cache blocks and keep random generators in vLLM's first model runner only; a CPU build that has
-    Triton would choose the second. vLLM reads the setting when it makes the engine's configuration, here and in the
-    engine's process.
+    On CPUs, the hooks that clear cache blocks and keep random generators work only in the first model runner of vLLM.
+    A CPU build with Triton would choose the second runner. vLLM reads the setting when it creates the configuration of
+    the engine, in this process and in that of the engine.
     """
     if device_type == "cpu":
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
 
 
 def steering_arguments(config: SteererSettings, device_type: str) -> dict[str, Any]:
-    """Return the arguments of vLLM's engine that steering needs, whatever else it is started with."""
+    """Return the engine arguments of vLLM that steering needs, regardless of other arguments."""
     return {
         "worker_cls": _WORKERS[device_type],
         # A step that is already under way when a request ends would steer a position too many.

@@ -21,7 +21,7 @@ _NUM_NAMED = 10
 
 @dataclass(frozen=True)
 class TextNorms:
-    """Norms of one text's real tokens, float64 [layers, tokens], and the tokens."""
+    """The real tokens of one text and their norms, float64 [layers, tokens]."""
 
     norms_LT: np.ndarray
     tokens: tuple[str, ...]
@@ -34,7 +34,7 @@ class TextNorms:
 
 
 async def measure_texts(engine: SteeringEngine, tokens: Tokens) -> list[TextNorms]:
-    """Return residual norms in an engine without other work; raise InputError unless it runs eagerly."""
+    """Measure residual norms in an idle engine. Raise InputError unless the engine runs eagerly."""
     if not engine.eager:
         raise InputError("this engine does not run eagerly: give residual_norm with strength, or alpha")
     first = tokens.num_leading_special

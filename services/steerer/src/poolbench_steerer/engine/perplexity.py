@@ -19,7 +19,7 @@ class Scored:
 
     @property
     def perplexity(self) -> float:
-        """Return exp of the mean negative log-likelihood; raises StateOverflowError beyond the largest float."""
+        """Return exp of the mean negative log-likelihood. Raise StateOverflowError if it exceeds the largest float."""
         try:
             return math.exp(self.mean_nll)
         except OverflowError:

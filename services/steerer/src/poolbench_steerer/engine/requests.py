@@ -28,7 +28,7 @@ class GenerationRequest:
     """One text to generate.
 
     Attributes:
-        readings: Directions that are read along, for each token at the position that it is sampled from.
+        readings: Directions to read during generation. A token is read at the position from which it is sampled.
         read_prompt: Whether prompt tokens except the first are read too.
     """
 
@@ -83,11 +83,12 @@ class Piece:
     """The tokens that were added to a text.
 
     Attributes:
-        logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless requested.
+        logprobs: For each token, log-probabilities of the best tokens and of the chosen token. None unless requested.
         finish_reason: `stop` or `length` at the end of the text.
-        prompt_logprobs: The same for the prompt's tokens, with None for the first; only in the first piece.
-        scores: Of every token, the scores of the readings.
-        prompt_scores: The same for the prompt's tokens, with None for the first; only in the first piece, if requested.
+        prompt_logprobs: As `logprobs` for the prompt tokens, with None for the first token. Only in the first piece.
+        scores: For each token, the scores of the readings.
+        prompt_scores: As `scores` for the prompt tokens, with None for the first token. Only in the first piece, if
+            requested.
     """
 
     token_ids: tuple[int, ...]
@@ -99,7 +100,7 @@ class Piece:
 
     @classmethod
     def of(cls, output: RequestOutput) -> Piece:
-        """Return vLLM's output of one step."""
+        """Convert the output of one vLLM step to a piece."""
         completion = output.outputs[0]
         logprobs = None
         if completion.logprobs is not None:
@@ -110,7 +111,7 @@ class Piece:
         return cls(tuple(completion.token_ids), logprobs, completion.finish_reason, prompt)
 
     def without_tokens(self) -> Piece:
-        """Return the piece of a request for no tokens: vLLM generates at least one."""
+        """Return the piece without its tokens, for a request of 0 tokens, because vLLM generates at least one."""
         logprobs = () if self.logprobs is not None else None
         reason = self.finish_reason and "length"
         return Piece((), logprobs, reason, self.prompt_logprobs, prompt_scores=self.prompt_scores)
@@ -126,7 +127,7 @@ Take = Callable[[Piece], bool]  # called with every piece; True ends the text th
 def sampling_params(
     request: GenerationRequest, wire: dict[str, Any] | None = None, *, in_steps: bool = False
 ) -> SamplingParams:
-    """Return a request in vLLM's terms; `wire` has its row and edits, `in_steps` requests a piece with each step."""
+    """Convert a request to vLLM, given its row and edits (`wire`). With `in_steps`, each step gives a piece."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -158,7 +159,7 @@ class Limits:
     num_edits: int  # edits that one request may make at one layer
 
     def check(self, request: GenerationRequest, index: int, *, spare: int = 1) -> None:
-        """Raise InputError, PromptTooLongError or LayerError, with its index, for a request that cannot run."""
+        """Raise InputError, PromptTooLongError or LayerError with `index` if a request cannot run."""
         if not request.prompt_ids:
             raise InputError(f"prompt {index} has no tokens; give at least one")
         if request.max_tokens < 1:
@@ -172,7 +173,7 @@ class Limits:
             raise InputError(f"prompt {index}: {len(request.readings)} readings, at most {MAX_READINGS} are taken")
 
     def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str, *, spare: int = 1) -> None:
-        """Raise PromptTooLongError when the tokens do not fit. One `spare` token lets the whole text be scored."""
+        """Raise PromptTooLongError if the tokens exceed the window. One `spare` token lets the whole text be scored."""
         if num_prompt_tokens + num_new_tokens + spare > self.window:
             reserve = ", one kept for scoring" if spare else ""
             raise PromptTooLongError(

@@ -21,10 +21,10 @@ _SOON_S = 10.0
 
 
 def num_task_places(num_rows: int, num_seqs: int) -> int:
-    """Return how many texts of tasks may be in the engine at once.
+    """Return the maximum number of texts of tasks in the engine at once.
 
-    vLLM serves in order of arrival, and steps are full with `num_seqs` texts. The places that are left let a text that
-    a client waits for begin with the next step, instead of after those of a task, which may be thousands.
+    vLLM serves in order of arrival, and a step is full with `num_seqs` texts. In a free place, a text that a client
+    waits for can begin with the next step, and not only after the texts of a task, which may be thousands.
     """
     places = min(num_rows, num_seqs)
     return max(1, places - min(_FREE_PLACES, places // _FREE_SHARE))
@@ -34,8 +34,9 @@ class TaskPlaces:
     """The places of texts of tasks. Belongs to the engine's event loop.
 
     Args:
-        num: Places while no client waits for a text.
-        num_beside_requests: Places otherwise. On a CPU a step takes as long as it has texts, so few keep it short.
+        num: Number of places while no client waits for a text.
+        num_beside_requests: Number of places while a client waits. On a CPU, the time of a step grows with its texts,
+            so few places keep steps short.
     """
 
     def __init__(self, num: int, num_beside_requests: int) -> None:
@@ -53,7 +54,7 @@ class TaskPlaces:
 
     @asynccontextmanager
     async def place(self, *, of_task: bool) -> AsyncIterator[None]:
-        """Hold a place within the block if the text is of a task; otherwise keep tasks to few places."""
+        """Hold a place within the block for a text of a task. For any other text, limit tasks to few places."""
         if not of_task:
             with self._request():
                 yield
@@ -113,7 +114,7 @@ class Rows:
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[int]:
-        """Yield a row that is its holder's alone until the block ends."""
+        """Yield a row that no other request uses until the block ends."""
         row = await self._free.get()
         self._num_lent += 1
         try:
@@ -123,7 +124,7 @@ class Rows:
             self._free.put_nowait(row)
 
     async def count(self, row: int) -> RowCount:
-        """Return the worker's counts for the request of `row`; raise ReceiptError if parallel workers disagree."""
+        """Return the counts of the worker for the request of `row`. Raise ReceiptError if parallel workers disagree."""
         return agreed(await self._counts.result(row))
 
     async def scores(self, row: int, first: int, stop: int, num_readings: int) -> list[Scores]:
@@ -168,7 +169,7 @@ class _Calls:
 
 
 def agreed(replies: Sequence[dict[str, Any]]) -> RowCount:
-    """Return the count that all tensor-parallel workers agree on; raise ReceiptError if they do not."""
+    """Return the count of the tensor-parallel workers. Raise ReceiptError if the workers disagree."""
     if any(reply != replies[0] for reply in replies):
         raise ReceiptError(f"tensor-parallel workers disagree about what was steered: {replies}")
     return RowCount.from_wire(replies[0])

@@ -16,17 +16,18 @@ _NUM_LOGPROBS = 5
 
 
 async def self_test(engine: SteeringEngine) -> dict[str, float]:
-    """Steer one token after the last block in every way, and compare with the edit, norm and head by hand.
+    """Steer one token after the last block with every operation, and compare with a reference computation.
 
-    The worker keeps the residual stream that the edit meets, so the reference is exact at any scale: it is the formula
-    of the operation applied to that stream. Coefficients are as large as the stream, so that a change that is missing,
-    made twice or made to a part of the stream shows. A coefficient of 0 must change nothing. Receipts are checked too.
+    The reference applies the formula of the operation, the norm and the head to the residual stream that the worker
+    recorded before the edit, so it is exact at any scale. Coefficients are as large as the stream, to detect a change
+    that is missing, made twice or made to a part of the stream. A coefficient of 0 must change nothing. Receipts are
+    checked too.
 
     Returns:
-        The largest differences found, in nats.
+        The largest differences, in nats.
 
     Raises:
-        ReceiptError: When the hook does not run, or does not do what was requested.
+        ReceiptError: The hook does not run, or does not apply the requested edits.
     """
     plain, stream, _ = await _run(engine, None)
     size = float(np.linalg.norm(stream))
@@ -53,7 +54,7 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
 
 
 def edited(stream: np.ndarray, edits: Sequence[Edit], vectors: dict[str, np.ndarray]) -> np.ndarray:
-    """Return a stream [D] after edits one by one, by the formulas of `Edit`, in float64."""
+    """Apply edits to a stream [D] one after the other, by the formulas of `Edit`, in float64."""
     for edit in edits:
         vector = vectors[edit.vector_id].astype(np.float64)
         unit = vector / np.linalg.norm(vector)

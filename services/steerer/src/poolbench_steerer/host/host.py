@@ -22,7 +22,7 @@ _END = object()
 
 
 class LoopThread:
-    """Run coroutines on a loop in a thread of its own; a caller that stops waiting for one cancels it."""
+    """Run coroutines on an event loop in a separate thread. If a caller stops waiting, its coroutine is cancelled."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -35,7 +35,7 @@ class LoopThread:
 
     @property
     def alive(self) -> bool:
-        """Return whether it was not stopped."""
+        """Return whether the thread is running."""
         return self._thread.is_alive()
 
     def run(self, work: Coroutine[Any, Any, _T], check: Callable[[], None] | None = None) -> _T:
@@ -84,7 +84,7 @@ StreamJob = Callable[[SteeringEngine, Emit], Awaitable[None]]
 
 
 class EngineHost:
-    """One engine with one model at a time; a job for another model waits, then reloads (tens of seconds)."""
+    """One engine with one model at a time. A job for another model waits and then reloads (tens of seconds)."""
 
     def __init__(self, config: SteererSettings) -> None:
         self.config = config
@@ -96,18 +96,18 @@ class EngineHost:
         return self._loop.run(self.keeper.run(model, job), check)
 
     async def run_async(self, model: ModelRef, job: Job[_T]) -> _T:
-        """Run a job on the engine from any other event loop; cancelling the caller cancels the job."""
+        """Run a job on the engine from any other event loop. If the caller is cancelled, the job is cancelled."""
         return await self._loop.run_async(self.keeper.run(model, job))
 
     def stream(self, model: ModelRef, job: StreamJob) -> AsyncGenerator[Any, None]:
-        """Return what a job emits, for any other event loop; closing the iterator cancels the job.
+        """Yield the items that a job emits, for any other event loop. Closing the iterator cancels the job.
 
-        After the death of an engine the job is called again with a new one: it must skip what it had emitted.
+        If the engine dies, the job is called again with a new engine, and must skip items that it has already emitted.
         """
         return self._loop.stream(lambda emit: self.keeper.run(model, lambda engine: job(engine, emit)))
 
     async def look(self, model: ModelRef, view: Callable[[VectorBank | None], _T]) -> _T:
-        """Return `view` of a model's bank, or of None if it never had one; load nothing."""
+        """Return `view` of the bank of a model, or of None if the model never had a bank. No model is loaded."""
 
         async def on_loop() -> _T:
             return view(self.keeper.bank_of(model))
@@ -115,7 +115,7 @@ class EngineHost:
         return await self._loop.run_async(on_loop())
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
-        """Return the median residual norm after every block, measured once; other jobs wait meanwhile."""
+        """Return the median residual norm after every block. Norms are measured once, while other jobs wait."""
         return median_norms(await self._loop.run_async(self.keeper.norms(model)))
 
     async def examine(self, model: ModelRef) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class EngineHost:
         return await loaded_tokens(model, trust_remote_code=self.config.trust_remote_code)
 
     def load(self) -> None:
-        """Load the configured model; raise ModelError or ReceiptError if it cannot be loaded or fails its self-test."""
+        """Load the configured model. Raise ModelError if this fails, or ReceiptError if the self-test fails."""
 
         async def nothing(_engine: SteeringEngine) -> None:
             return None
@@ -158,7 +158,7 @@ class EngineHost:
         return report
 
     def in_use(self) -> dict[str, int]:
-        """Return the numbers of jobs, rows, vectors and engine requests in use; all zero when none is running."""
+        """Return the numbers of jobs, rows, vectors and engine requests in use, which are 0 if no job is running."""
         engine = self.keeper.engine
         return {
             "jobs": self.keeper.num_jobs,
@@ -168,11 +168,11 @@ class EngineHost:
         }
 
     def leave(self) -> None:
-        """End the engine if no job uses it; the next job starts another one."""
+        """End the engine if no job uses it. The next job starts a new engine."""
         self._loop.run(self.keeper.leave())
 
     def close(self) -> None:
-        """End the engine and its thread; a second call does nothing."""
+        """End the engine and its thread. A second call does nothing."""
         if self._loop.alive:
             self._loop.run(self.keeper.unload())
             self._loop.stop()

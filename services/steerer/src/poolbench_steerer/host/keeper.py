@@ -30,14 +30,14 @@ Job = Callable[[SteeringEngine], Awaitable[_T]]
 async def retry_on_engine_death(
     model: ModelRef, config: SteererSettings, attempt: Callable[[], Awaitable[_T]], is_dead: Callable[[], bool]
 ) -> _T:
-    """Make the attempt again after every death of the engine, on a new one.
+    """Run `attempt`, and repeat it on a new engine after every death of the engine.
 
     Args:
-        attempt: Uses the current engine, or starts one.
-        is_dead: Whether the engine that the attempt used has died.
+        attempt: Function that uses the current engine, or starts an engine.
+        is_dead: Function that returns whether the engine of the attempt has died.
 
     Raises:
-        EngineDiedError: It died more often than `max_restarts`.
+        EngineDiedError: The engine died more often than `max_restarts`.
         EngineError, InputError: In place of an error of vLLM or another package.
     """
     # In another thread: vllm takes seconds to import, and the errors of its failed optional imports keep
@@ -63,7 +63,7 @@ async def retry_on_engine_death(
 
 
 async def while_alive(engine: SteeringEngine, work: Awaitable[_T]) -> _T:
-    """Return the result of `work`; raise EngineDiedError after a death, as vLLM leaves calls to dead workers open."""
+    """Return the result of `work`. Raise EngineDiedError if the engine dies, since vLLM calls would then hang."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -82,10 +82,10 @@ _REFUSALS = ("VLLMClientError", "VLLMValidationError")
 
 
 def as_ours(error: Exception) -> Exception:
-    """Return the error that leaves the engine's process for `error`: our errors and Python's own are not changed.
+    """Convert an error of another package to InputError or EngineError. Our errors and built-in errors are unchanged.
 
-    An exception is pickled where it leaves a replica of Ray Serve, and loaded in the HTTP proxy of all services. There
-    the class of another package's error imports that package, which takes seconds and hundreds of megabytes.
+    An exception is pickled in a Ray Serve replica and loaded in the HTTP proxy of all services. Loading the error of
+    another package would import that package there, which takes seconds and hundreds of megabytes.
     """
     kind = type(error)
     if isinstance(error, PoolbenchError) or kind.__module__ == "builtins":
@@ -97,12 +97,12 @@ def as_ours(error: Exception) -> Exception:
 
 
 class EngineKeeper:
-    """One engine with one model; a job for another model waits, then reloads. Belongs to one event loop.
+    """One engine with one model, for one event loop. A job for another model waits and then reloads.
 
     Attributes:
         engine: The loaded engine, alive or dead.
-        state: State of the engine; `failed` where the configured model could not be loaded.
-        checks: Results of the latest engine's self-test.
+        state: State of the engine, which is `failed` if the configured model could not be loaded.
+        checks: Results of the self-test of the latest engine.
     """
 
     def __init__(self, config: SteererSettings) -> None:
@@ -124,7 +124,7 @@ class EngineKeeper:
         return self._banks.get(_identity(model))
 
     async def run(self, model: ModelRef, job: Job[_T]) -> _T:
-        """Run a job on an engine with this model, again on a new engine when one dies."""
+        """Run a job on an engine with this model. If the engine dies, run the job again on a new engine."""
 
         async def attempt() -> _T:
             async with self._lease(model) as engine:
@@ -133,7 +133,7 @@ class EngineKeeper:
         return await retry_on_engine_death(model, self._config, attempt, self._is_dead)
 
     async def norms(self, model: ModelRef) -> list[TextNorms]:
-        """Return residual norms of the calibration texts, measured once; other jobs wait meanwhile."""
+        """Return residual norms of the calibration texts. Norms are measured once, while other jobs wait."""
         return await retry_on_engine_death(model, self._config, lambda: self._measure_norms(model), self._is_dead)
 
     async def unload(self) -> None:
@@ -146,7 +146,7 @@ class EngineKeeper:
             gc.collect()  # the client is a cycle that holds sockets; at interpreter exit its end would raise
 
     async def leave(self) -> None:
-        """End the engine unless a job uses it or waits for it."""
+        """End the engine unless a job uses or awaits it."""
         if self._gate.locked() or self.num_jobs:
             return
         async with self._gate:

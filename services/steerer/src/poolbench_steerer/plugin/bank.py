@@ -44,14 +44,14 @@ class Entry:
 
 
 def vector_id(vector: np.ndarray) -> str:
-    """Return the id of a vector: hash of its little-endian float32 bytes."""
+    """Return the id of a vector, a hash of its little-endian float32 bytes."""
     return hashlib.sha256(np.ascontiguousarray(vector, dtype="<f4").tobytes()).hexdigest()[:32]
 
 
 class VectorBank:
-    """Bookkeeping of the device bank; slot 0 is "no vector". Host copies fill a restarted engine.
+    """Bookkeeping of the device bank. Slot 0 is "no vector". Host copies fill a restarted engine.
 
-    The engine's event loop alone changes it. Other threads may read its properties.
+    Only the event loop of the engine may change the bank. Other threads may read its properties.
     """
 
     def __init__(self, width: int, capacity: int) -> None:
@@ -79,18 +79,18 @@ class VectorBank:
         return sum(entry.users > 0 for entry in self.resident)
 
     def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> tuple[list[str], list[Entry]]:
-        """Give every vector a slot; all of one call stay resident together.
+        """Give every vector a slot. All vectors of one call stay resident together.
 
-        A confidential vector steers toward a sensitive concept. A client that sends the same vector has it anyway, and
-        may use it from then on.
+        A confidential vector steers toward a sensitive concept. If a client registers an equal vector as not
+        confidential, the vector is no longer confidential, because the client has it anyway.
 
         Returns:
             The ids in order, and the entries that are new and must be copied to the device.
 
         Raises:
-            VectorError: For a wrong width, a value that is not finite, a zero vector, or one that is too long.
-            NoEffectError: For a vector that is too short to change a state.
-            BankFullError: When the call needs more slots than can be freed; nothing is registered then.
+            VectorError: A vector has a wrong width or a value that is not finite, is zero, or is too long.
+            NoEffectError: A vector is too short to change a state.
+            BankFullError: The call needs more slots than can be freed. Then nothing is registered.
         """
         arrays = [self._checked(vector, index) for index, vector in enumerate(vectors)]
         ids = [vector_id(array) for array in arrays]
@@ -106,7 +106,10 @@ class VectorBank:
         return ids, added
 
     def entry(self, key: str, *, confidential: bool = False) -> Entry:
-        """Return the entry of an id; raise UnknownVectorError, also for a confidential one without `confidential`."""
+        """Return the entry of an id.
+
+        Raise UnknownVectorError for an unknown id, or for a confidential entry without `confidential`.
+        """
         try:
             entry = self._entries[key]
             if entry.confidential and not confidential:
@@ -120,7 +123,7 @@ class VectorBank:
 
     @contextmanager
     def in_use(self, keys: Iterable[str], *, confidential: bool = False) -> Iterator[dict[str, int]]:
-        """Protect vectors from eviction; yields the slot of each."""
+        """Protect vectors from eviction within the block, and yield their slots by id."""
         entries = [self.entry(key, confidential=confidential) for key in set(keys)]
         for entry in entries:
             entry.users += 1

@@ -16,14 +16,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Internal:
-    """A class or function of vLLM and what is used of it.
+    """A class or function of vLLM, and the parts that the plug-in uses.
 
     Attributes:
-        file: Relative to the package.
-        name: Class or function; of a class, `members` are attributes and methods.
-        members: Names that must exist; of a function, parameters.
+        file: Path relative to the package.
+        name: Name of the class or function.
+        members: Names that must exist: attributes and methods of a class, or parameters of a function.
         signatures: Parameters that a method must have, by method.
-        calls: Functions that a method must call, by method: otherwise hooking the callee has no effect.
+        calls: Functions that a method must call, by method. Otherwise hooking the called function has no effect.
     """
 
     file: str
@@ -112,7 +112,7 @@ INTERNALS = (
 
 
 def check_internals() -> None:
-    """Raise RuntimeError when the installed vLLM lacks what the plug-in relies on."""
+    """Raise RuntimeError if the installed vLLM lacks an internal that the plug-in relies on."""
     missing = list(missing_internals(_installed()))
     if missing:
         raise RuntimeError(f"this vLLM lacks what the steering plug-in relies on: {'; '.join(missing)}")
@@ -125,7 +125,7 @@ def _installed() -> Path:
 
 
 def missing_internals(package: Path) -> Iterator[str]:
-    """Yield what the vLLM in folder `package` lacks, in words."""
+    """Yield a description of each internal that the vLLM in folder `package` lacks."""
     for internal in INTERNALS:
         definition = _definition(package / internal.file, internal.name)
         if definition is None:
@@ -211,11 +211,11 @@ KNOWN_METHODS: dict[str, tuple[str, ...]] = {
 
 
 def check_vllm_version(version: str, package: Path | None = None) -> None:
-    """Raise RuntimeError for a vLLM that steering never ran with, unless it has the methods that are known.
+    """Raise RuntimeError for an untested version of vLLM, unless the hooked methods equal those of a tested version.
 
     Args:
-        version: Its version.
-        package: Its folder; None takes the installed one.
+        version: Version of vLLM.
+        package: Folder of vLLM. None stands for the installed package.
     """
     if version.partition("+")[0] in TRIED_VLLM:
         return

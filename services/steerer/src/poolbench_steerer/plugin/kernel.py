@@ -21,7 +21,7 @@ _TINY = tl.constexpr(float(torch.finfo(torch.float32).tiny))
 
 
 def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, layer: int) -> None:
-    """Steer all tokens at `layer` in place, count those that changed and those that all edits met, and read along."""
+    """Steer all tokens at `layer` in place, count changed and fully edited tokens, and compute the readings."""
     num_tokens, width = hidden_TD.shape
     if num_tokens == 0:
         return

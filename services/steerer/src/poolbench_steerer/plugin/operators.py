@@ -18,12 +18,12 @@ from poolbench_steerer.plugin.state import LayerReads, LayerWork, SteeringState,
 
 
 def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: SteeringState, layer: int) -> None:
-    """Steer the tokens of a batch at `layer` in place, count those that changed, and read the directions read along.
+    """Steer the tokens of a batch at `layer` in place, count changed tokens, and compute the readings.
 
     Args:
         hidden: Output of the block, [T, D], or [1, T, D] from models that vLLM runs with Transformers' own
             code; padding may follow the batch's tokens.
-        residual: The other half of a fused pair, whose sum is the residual stream; None if `hidden` is all of it.
+        residual: Second part of a fused pair whose sum is the residual stream. None if `hidden` is the whole stream.
     """
     hidden_TD = hidden.view(-1, hidden.shape[-1])
     residual_TD = None if residual is None else residual.view(-1, residual.shape[-1])
@@ -45,7 +45,7 @@ def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: Ste
 
 
 def guard(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState) -> None:
-    """Count every broken state behind the last block, and clears it."""
+    """Count and clear every broken state behind the last block."""
     if _surely_sound(hidden_TD) and (residual_TD is None or _surely_sound(residual_TD)):
         return
     stream_TD = hidden_TD.float() if residual_TD is None else hidden_TD.float() + residual_TD.float()
@@ -128,7 +128,7 @@ _STATE: list[SteeringState] = []
 
 
 def bind(state: SteeringState) -> None:
-    """Make `state` the one that the op of this process works on."""
+    """Set the state that the op of this process uses."""
     _STATE[:] = [state]
 
 
@@ -161,8 +161,9 @@ def steer_output(layer: int, *, fused: bool = True) -> Any:
 
 
 def halves(output: Any, *, fused: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Split the output of a block into two parts whose sum is the residual stream; the second is None if the first is
-    all of it.
+    """Split the output of a block into two parts whose sum is the residual stream.
+
+    If the first part is the whole stream, the second part is None.
     """
     hidden, residual = (*output, None)[:2] if isinstance(output, tuple) else (output, None)
     return hidden, residual if fused else None
@@ -180,12 +181,12 @@ def edit_stream(
     operations_EN: torch.Tensor,
     coefficients_EN: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the edits of each token add to its residual stream, applied one after the other.
+    """Return the change of each token's residual stream by its edits, applied one after the other.
 
     Args:
         stream_ND: float32 residual stream of N tokens.
         table_SD: float32 vectors by slot.
-        slots_EN, operations_EN, coefficients_EN: Edit e of token n; operation 0 is none.
+        slots_EN, operations_EN, coefficients_EN: Edit e of token n, where operation 0 means no edit.
 
     Returns:
         The change, float32 [N, D], and whether every edit of a token had a vector that is not zero and gave a

@@ -17,7 +17,7 @@ from poolbench_steerer.plugin.spec import MAX_READINGS
 
 @dataclass(frozen=True)
 class BatchReadings:
-    """The tokens of a batch whose scores are kept, all int64 [tokens]: their places in it, rows and positions."""
+    """The tokens of a batch whose scores are stored: indices in the batch, rows and positions, int64 [tokens]."""
 
     tokens: np.ndarray
     rows: np.ndarray
@@ -75,5 +75,5 @@ class ReadingTable:
         self._scores_RPK[batch.rows, batch.positions] = scores_TK[batch.tokens]
 
     def scores(self, row: int, first: int, stop: int, num_readings: int) -> np.ndarray:
-        """Return the scores of a row at positions `first` to `stop` - 1, [positions, readings]; NaN where not read."""
+        """Return the scores of a row at positions `first` to `stop` - 1 [positions, readings], NaN where not read."""
         return self._scores_RPK[row, first:stop, :num_readings]

@@ -58,7 +58,7 @@ class Receipt:
     by_layer: tuple[LayerReceipt, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that services send: totals, and each edit with the counts of its layer."""
+        """Return the JSON form that services send, with totals, and with the counts of its layer for each edit."""
         counts = {layer_receipt.layer: layer_receipt for layer_receipt in self.by_layer}
         edits = zip(self.vector_ids, self.layers, self.alphas, self.operations, strict=True)
         lists = {name: list(getattr(self, name)) for name in ("vector_ids", "layers", "alphas", "operations")}
@@ -146,7 +146,7 @@ def _applied(edits: tuple[Edit, ...], counts: LayerCount) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class LayerCount:
-    """Counts for one request at one layer; `again` are positions computed once more.
+    """Counts for one request at one layer. Counts with `again` are of positions that were computed again.
 
     Attributes:
         changed, changed_again: Positions whose hidden state changed.
@@ -164,11 +164,11 @@ class RowCount:
     """Counts for one request.
 
     Attributes:
-        layers: Counts by layer; layers without any are absent.
+        layers: Counts by layer, without layers that have no counts.
         repeated: Positions steered again because the request had been preempted.
         skipped: Positions in the steered range that were never computed for this request.
         stray: Changes at tokens that belong to no request since the engine started, and at tokens of this request that
-            are not to be steered.
+            must not be steered.
         broken: By layer, positions whose state became too large or was not finite.
         reached: First position in the steered range that was not computed yet.
     """

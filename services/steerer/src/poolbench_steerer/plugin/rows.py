@@ -30,9 +30,9 @@ class RowTable:
 
     Attributes:
         slots: int64 [layers, edits, 3 * rows], bank slot of the row's edit, 0 for none.
-        operations: int64 [layers, edits, 3 * rows], code of its operation.
+        operations: int64 [layers, edits, 3 * rows], code of the edit's operation.
         coefficients: float32 [layers, edits, 3 * rows].
-        kinds: int8 [layers, 3 * rows], what the row does at a layer.
+        kinds: int8 [layers, 3 * rows], kind of work of the row at a layer.
         positions: int64 [tokens], position of every token of the latest batch in its request.
     """
 
@@ -59,7 +59,7 @@ class RowTable:
         self._batch: tuple[list[str], np.ndarray] = ([], np.zeros(0, dtype=np.int64))
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> int | None:
-        """Fill the row of a new request; return it, or None when a preempted request comes back."""
+        """Fill and return the row of a new request. For a preempted request that comes back, return None."""
         row = int(wire["row"])
         if self._row_of.get(request_id) == row:
             return None
@@ -76,13 +76,13 @@ class RowTable:
         return row
 
     def release(self, request_ids: Iterable[str]) -> None:
-        """Forget finished requests; their rows keep the counts until another request takes them."""
+        """Forget finished requests. A row keeps its counts until another request takes the row."""
         for request_id in request_ids:
             self._row_of.pop(request_id, None)
         self._batch = ([], self._batch[1])
 
     def assign(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> np.ndarray:
-        """Return the row of every token of a batch, int64 [tokens], in the copy for its steering; 0 without an owner.
+        """Return the row of each token of a batch [tokens], int64, in the copy for its steering, or 0 without an owner.
 
         Args:
             query_start: [requests + 1], first token of each request in the batch.

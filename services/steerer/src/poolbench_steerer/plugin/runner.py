@@ -14,7 +14,7 @@ OnBatch = Callable[[Sequence[str], np.ndarray, np.ndarray], None]
 
 
 def watch_batches(runner: Any, on_batch: OnBatch) -> str:
-    """Call `on_batch` before every forward pass of either of vLLM's model runners; return the runner's version."""
+    """Make a model runner of vLLM call `on_batch` before every forward pass. Return the version of the runner."""
     if hasattr(runner, "_model_forward"):
         forward = runner._model_forward
 
@@ -41,11 +41,11 @@ def watch_batches(runner: Any, on_batch: OnBatch) -> str:
 
 
 def keep_generators(runner: Any) -> None:
-    """Wrap the runner's sampling, so that generators of requests whose token is discarded stay untouched.
+    """Wrap the sampling of a runner so that discarded tokens do not change the generators of their requests.
 
-    When a step computes only a part of a prompt, vLLM's first model runner samples its row and discards the token.
-    Then it sets the request's random generator back by one draw, which generators of CPUs cannot do: the engine dies.
-    So such rows lose their generator for the step.
+    If a step computes only a part of a prompt, the first model runner of vLLM samples a token and discards it. The
+    runner then sets the generator of the request back by one draw. CPU generators do not support this, and the engine
+    would die. So the generators of such requests are removed during the step.
     """
     sample, bookkeeping = runner._sample, runner._bookkeeping_sync
     held: dict[int, Any] = {}
@@ -68,7 +68,7 @@ def keep_generators(runner: Any) -> None:
 
 
 def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Module]:
-    """Return a model's only module list of `num_layers` entries; raise RuntimeError if there is not exactly one."""
+    """Return the module list of a model with `num_layers` entries. Raise RuntimeError unless there is exactly one."""
     module_lists = [
         (name, module)
         for name, module in model.named_modules()
@@ -81,10 +81,11 @@ def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Mod
 
 
 def fuses(block: torch.nn.Module) -> bool:
-    """Return whether the residual stream is the sum of the pair that a block returns, as most blocks of vLLM do it.
+    """Return whether the residual stream is the sum of the pair that a block returns, as in most blocks of vLLM.
 
-    Blocks of StableLM, Cohere and others return a pair too, but have added the second to the first: the first is the
-    whole stream. Only their code tells them apart. The self-test fails where this is wrong.
+    Blocks of StableLM, Cohere and some other models return a pair whose first part already includes the second part,
+    so the first part is the whole stream. Only the code of a block tells which case holds. The self-test detects a
+    wrong result.
     """
     try:
         return not adds_second(inspect.getsource(type(block).forward))
@@ -93,7 +94,7 @@ def fuses(block: torch.nn.Module) -> bool:
 
 
 def adds_second(source: str) -> bool:
-    """Return whether a function returns a pair and the last value of its first is a sum with its second."""
+    """Return whether a function returns a pair in which the first part was last set to a sum with the second part."""
     tree = ast.parse(textwrap.dedent(source))
     pairs = [
         node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
@@ -122,8 +123,8 @@ def prepare_clearing(runner: Any, num_blocks: int, device: torch.device) -> None
     """Set up the clearing of cache blocks before a request uses them, once the cache is allocated.
 
     vLLM passes blocks from one request to the next with their contents. Attention gives positions beyond the request
-    the weight 0, but 0 times NaN is NaN, so one broken state would spoil the block's next owner. vLLM has a list of
-    blocks to clear before a step, which it fills for some models only; here it is filled for all. On CPUs vLLM clears
+    the weight 0, but 0 times NaN is NaN, so one broken state would spoil the block's next owner. vLLM fills its
+    list of blocks to clear before a step for some models only. Here, it is filled for all models. On CPUs, vLLM clears
     some kinds of layers only, so its function is replaced.
     """
     if device.type == "cuda":
@@ -133,7 +134,7 @@ def prepare_clearing(runner: Any, num_blocks: int, device: torch.device) -> None
 
 
 def clear_blocks(kv_caches: Sequence[Any], num_blocks: int, block_ids: list[int]) -> None:
-    """Write zeros into these blocks of every layer; on CPUs a cache is contiguous, block after block."""
+    """Write zeros into the given blocks of every layer. On CPUs, a cache is contiguous, block after block."""
     blocks_N = torch.tensor(block_ids)
     for cache in kv_caches:
         if isinstance(cache, torch.Tensor):
@@ -141,7 +142,7 @@ def clear_blocks(kv_caches: Sequence[Any], num_blocks: int, block_ids: list[int]
 
 
 def block_sizes(kv_cache_config: Any) -> list[int | None]:
-    """Return tokens of a block by group of layers; None for a group whose blocks hold no keys and values."""
+    """Return the number of tokens per block by layer group, or None if the blocks hold no keys and values."""
     from vllm.v1.kv_cache_interface import MambaSpec
 
     specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
@@ -149,7 +150,7 @@ def block_sizes(kv_cache_config: Any) -> list[int | None]:
 
 
 def new_blocks(scheduled: Any, sizes: Sequence[int | None]) -> Iterator[int]:
-    """Yield the blocks that requests got for this step, except those with computed tokens (prefix cache)."""
+    """Yield the blocks that requests got for this step, except blocks with computed tokens (prefix cache)."""
     for request in scheduled.scheduled_new_reqs:
         yield from _beyond(request.block_ids, request.num_computed_tokens, sizes)
     running = scheduled.scheduled_cached_reqs

@@ -45,18 +45,18 @@ class Edit:
 
     @property
     def live(self) -> bool:
-        """Return whether it can change anything: with coefficient 0 only a clamp can."""
+        """Return whether the edit can change a state. With coefficient 0, only a clamp can."""
         return self.alpha != 0.0 or self.operation == "clamp"
 
     @property
     def additive(self) -> bool:
-        """Return whether it changes every position it meets; a projection may be at its target already."""
+        """Return whether the edit changes every position. A projection may already be at its target."""
         return _STAGES[self.operation] == 0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A direction that is read along: v.h / |v| + offset, h the residual stream after block `layer` and its edits."""
+    """A direction to read as v.h / |v| + offset, where h is the residual stream after block `layer` and its edits."""
 
     vector_id: str
     layer: int
@@ -107,7 +107,7 @@ class Steering:
         return max(layers.count(layer) for layer in layers)
 
     def span(self, num_prompt_tokens: int) -> tuple[int, int | None]:
-        """Return the first steered position, and the first one after it that is not, or None."""
+        """Return the first steered position, and the first later position that is not steered, or None."""
         if isinstance(self.positions, int):
             return self.positions, None
         if self.positions == "prompt":
@@ -121,22 +121,22 @@ class Steering:
     def steers_prompt(self, num_prompt_tokens: int) -> bool:
         """Return whether a prompt position before the last is steered.
 
-        Such a position could come from the prefix cache (the last one never does). Its value would be right, but it was
-        steered for another request, so that this one could not prove it.
+        Such a position could come from the prefix cache (the last position never does). Its value would be right, but
+        the receipt of this request could not prove this, because another request was steered.
         """
         return self.first_position(num_prompt_tokens) < num_prompt_tokens - 1
 
     def num_positions(self, num_prompt_tokens: int, num_new_tokens: int) -> int:
-        """Return the number of positions that a finished request must have steered; the last token is not fed back."""
+        """Return the number of positions that a finished request must have steered. The last token is not fed back."""
         start, stop = self.span(num_prompt_tokens)
         computed = num_prompt_tokens + num_new_tokens - 1
         return max(0, min(computed, computed if stop is None else stop) - start)
 
     def cache_salt(self, num_prompt_tokens: int) -> str:
-        """Return the salt of the prefix cache: only requests steered identically share states.
+        """Return the salt of the prefix cache, so that only identically steered requests share states.
 
-        The span is part of it: the same tokens are a steered answer in one request and an unsteered prompt in
-        the next.
+        The salt depends on the span, because tokens can be a steered answer in one request and an unsteered prompt in
+        the next request.
         """
         return _salt(self.applied, self.span(num_prompt_tokens))
 

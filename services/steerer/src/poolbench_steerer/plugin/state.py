@@ -19,12 +19,12 @@ Kernel = Callable[[torch.Tensor, torch.Tensor | None, "SteeringState", int], Non
 
 
 class SteeringState:
-    """Device buffers of one worker; R counts every copy of every row.
+    """Device buffers of one worker. R counts every copy of every row.
 
     Attributes:
         table_SD: float32 vectors by slot; slot 0 is zero.
         slots_LER, operations_LER, coefficients_LER: the edits of every row at every layer.
-        token_rows_T: row of every token of the running batch; 0 has no owner.
+        token_rows_T: row of every token of the running batch, or 0 without an owner.
         changed_LR: positions whose hidden state changed so far, by layer and row.
         applied_LR: positions that all edits of the row met.
         readings_LKR: the readings of every row at every layer, as codes (`ReadingTable`).
@@ -32,7 +32,7 @@ class SteeringState:
         watched_WD: stream of a batch's first tokens after the last block, before its edits, for the self-test.
         broken_LR: positions whose state was not finite, or too large for the model's norms, after an edit or behind
             the last block.
-        kernel: Steers on devices that must not wait for the host; None where the host plans each batch.
+        kernel: Function that steers on devices that must not wait for the host. None if the host plans each batch.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SteeringState:
         self._token_rows = self._token_rows[:0]
 
     def begin_batch(self, token_rows: np.ndarray) -> None:
-        """Set the row of every token of the next pass, 0 for padding; a batch like the last one is not copied."""
+        """Set the row of every token of the next pass, 0 for padding. An unchanged batch is not copied again."""
         self.keep_scores()
         if self._admitted:
             self._copy_admitted()
@@ -108,7 +108,7 @@ class SteeringState:
         self._unkept = None
 
     def watch(self, hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None) -> None:
-        """Keep the residual stream of the first tokens; captured graphs do it too, unlike Python hooks."""
+        """Record the residual stream of the first tokens. Unlike Python hooks, this also runs in captured graphs."""
         count = min(len(hidden_TD), NUM_WATCHED)
         self.watched_WD[:count].copy_(hidden_TD[:count])
         if residual_TD is not None:
@@ -147,7 +147,7 @@ class SteeringState:
 
 
 class LayerWork:
-    """The tokens of one batch that are changed at one layer; kept while batches stay the same.
+    """The tokens of one batch that are changed at one layer, reused while the batches do not change.
 
     Attributes:
         additions_N, addition_rows_N: Tokens whose only edit is one addition, and their rows.
@@ -181,12 +181,12 @@ class LayerWork:
 
 
 class LayerReads:
-    """The readings of one batch at one layer; kept while batches stay the same.
+    """The readings of one batch at one layer, reused while the batches do not change.
 
     Attributes:
         tokens_N: Token of each reading.
-        places_N: Place of its score in the flat `scores_TK`.
-        units_ND: Its direction, of length 1, float32.
+        places_N: Place of the score of each reading in the flat `scores_TK`.
+        units_ND: Direction of each reading, of length 1, float32.
     """
 
     def __init__(self, codes_KT: np.ndarray, state: SteeringState) -> None:
@@ -217,5 +217,5 @@ _WIDE = 2.0**50
 
 
 def state_limit(dtype: torch.dtype) -> float:
-    """Return the largest sound element: of float16 its maximum, else 2**50, so that the model's norms stay finite."""
+    """Return the largest allowed state element: the maximum of float16, else 2**50, so that norms stay finite."""
     return min(_WIDE, torch.finfo(dtype).max)

@@ -29,14 +29,14 @@ from poolbench_steerer.plugin.state import Kernel, SteeringState
 
 
 class SteeringWorkerMixin:
-    """A base before a vLLM worker class. `collective_rpc` calls its methods `steering_*`."""
+    """A mixin for vLLM worker classes. `collective_rpc` calls the methods `steering_*`."""
 
     steering: SteeringState
     vllm_config: Any
     model_runner: Any
 
     def load_model(self, **kwargs: Any) -> None:
-        """Load the model and hook its blocks before anything traces or captures it."""
+        """Load the model, and hook its blocks before the model is traced or captured."""
         end_with_owner()
         config = self.vllm_config
         refuse_unsupported(config)
@@ -58,13 +58,13 @@ class SteeringWorkerMixin:
             keep_generators(self.model_runner)
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
-        """Allocate the cache; its blocks are cleared whenever a request gets them."""
+        """Allocate the cache. A block is cleared whenever a request gets the block."""
         super().initialize_from_config(kv_cache_config)  # type: ignore[misc]
         self._block_sizes = block_sizes(kv_cache_config)
         prepare_clearing(self.model_runner, kv_cache_config.num_blocks, self.model_runner.device)
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Admit and release requests before the runner gets them, and have their new cache blocks cleared."""
+        """Admit and release requests before the runner gets them, and schedule the clearing of new cache blocks."""
         to_clear = {*(scheduler_output.new_block_ids_to_zero or ()), *new_blocks(scheduler_output, self._block_sizes)}
         scheduler_output.new_block_ids_to_zero = sorted(to_clear) or None
         self.steering.rows.release(scheduler_output.finished_req_ids)
@@ -159,8 +159,8 @@ def _kernel(device: torch.device) -> Kernel | None:
 def end_with_owner(interval_s: float = 1.0) -> None:
     """End this process when the replica that started the engine is gone.
 
-    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so its id comes from
-    the environment, not from this process's parent.
+    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone at this point, so its id
+    comes from the environment and not from the parent of this process.
     """
     owner_id = ProcessSettings.load().engine_owner or os.getppid()
 
@@ -176,7 +176,7 @@ def end_with_owner(interval_s: float = 1.0) -> None:
 
 
 class NormTap:
-    """Keeps residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
+    """Record residual norms of all tokens until closed. Compiled or captured graphs do not run its Python hooks."""
 
     def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
         self._state = state
@@ -187,7 +187,7 @@ class NormTap:
         ]
 
     def close(self) -> list[list[float]]:
-        """End the measurement; return the norms by layer."""
+        """End the measurement and return the norms by layer."""
         for handle in self._handles:
             handle.remove()
         return self._norms

@@ -34,10 +34,10 @@ class Exchange:
         self._steered = ""  # the name of the model, where it says how to steer
 
     async def receive(self, receive: Receive) -> Message:
-        """Return the whole body without our fields. vLLM reads it after it has checked the client's key.
+        """Return the whole body without our fields. vLLM reads the body after it has checked the client's key.
 
         Raises:
-            HTTPException: The fields cannot be understood, or mean something that is not possible.
+            HTTPException: The fields cannot be parsed, or request something that is not possible.
         """
         if self._received:
             return await receive()

@@ -47,7 +47,7 @@ class Fields:
 
     @classmethod
     def taken_from(cls, values: dict[str, Any]) -> "Fields":
-        """Remove the fields from `values` and return them; raise InputError for those that cannot be understood."""
+        """Remove the fields from `values` and return them. Raise InputError for fields that cannot be parsed."""
         steering, reading = values.pop(STEERING, None), values.pop(READING, None)
         body = None if steering is None else _parsed(STEERING, steering, _EDIT, SteeringBody.model_validate)
         readings = [] if reading is None else _parsed(READING, reading, _READ, _READINGS.validate_python)
@@ -116,7 +116,7 @@ def _entry(match: re.Match[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The fields of a request in the terms of the engine; their vectors are registered."""
+    """The fields of a request, and their edits and readings for the engine, with registered vectors."""
 
     fields: Fields
     steering: Steering | None
@@ -124,10 +124,10 @@ class Resolved:
 
 
 async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str, NamedVector]) -> Resolved:
-    """Return the fields in the terms of the engine, and register their vectors.
+    """Convert the fields of a request to edits and readings of the engine, and register their vectors.
 
     Raises:
-        InputError: A vector has no such name, or its layer or unit is not known.
+        InputError: No vector has a given name, or the layer or unit of a vector is not known.
         LayerError, StrengthError, UnknownVectorError, VectorError, NoEffectError, BankFullError: As in the engine.
     """
     steering = None

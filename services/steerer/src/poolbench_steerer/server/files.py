@@ -25,12 +25,11 @@ class NamedVector:
 
     Attributes:
         vector: float32 [width].
-        layer: Block whose output it steers; None where the file does not say it.
-        residual_norm: Size of strength 1; None where the file does not say it.
-        unit: What the strength of a model's name is, with the vector behind it: a coefficient, or a number of residual
-            norms.
-        recommended: The strength of a model's name without one; None where the file does not say it.
-        positions: Where a model's name steers.
+        layer: Block whose output the vector steers. None if the file does not have it.
+        residual_norm: Size of strength 1. None if the file does not have it.
+        unit: Unit of a strength in the name of a steered model: a coefficient (`alpha`), or a number of residual norms.
+        recommended: Strength for a name of a steered model without a strength. None if the file does not have it.
+        positions: Positions that are steered by the name of a steered model.
     """
 
     name: str
@@ -43,13 +42,14 @@ class NamedVector:
 
 
 def read_vectors(sources: Sequence[str]) -> dict[str, NamedVector]:
-    """Return the vectors of folders and files by name.
+    """Read the vectors of folders and files by name.
 
-    A file with one vector has its own name, one with several has the names of its tensors. A folder of
-    `poolbench-driver find` or `vectors` is one vector of its own name, whose card says layer and residual norm.
+    The vector of a file with one vector has the name of the file. The vectors of a file with several have the names of
+    their tensors. A folder of `poolbench-driver find` or `vectors` is one vector with the name of the folder, whose
+    card has the layer and the residual norm.
 
     Args:
-        sources: Each is a file in safetensors, a folder with a card, a folder of both, or `NAME=` and one vector.
+        sources: Safetensors files, folders with a card, folders of both, or `NAME=` followed by one vector.
 
     Raises:
         InputError, VectorError: A source cannot be read, or two vectors have the same name.
@@ -130,14 +130,14 @@ def _with_card(vectors: Sequence[NamedVector], card: bytes) -> list[NamedVector]
 
 
 def named(vector: NamedVector, name: str) -> NamedVector:
-    """Return a vector under a name; raise InputError for one that requests could not write."""
+    """Return a vector with a new name. Raise InputError for a name that requests could not use."""
     if not re.fullmatch(NAME, name):
         raise InputError(f"{name!r} cannot name a vector; take letters, digits and . _ - /")
     return replace(vector, name=name)
 
 
 def vectors_in(data: bytes) -> list[NamedVector]:
-    """Return the vectors of safetensors by the names of their tensors; raise InputError or VectorError."""
+    """Read vectors from safetensors, named as their tensors. Raise InputError or VectorError."""
     labels, arrays = parse_safetensors(data)
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     facts = header.get("__metadata__", {})

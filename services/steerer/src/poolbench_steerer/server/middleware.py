@@ -69,7 +69,7 @@ class SteeringMiddleware:
 
 
 async def started(state: Any) -> ServedEngine:
-    """Return the engine of vLLM's server, once it has passed the self-test, and let requests steer.
+    """Self-test the engine of vLLM's server, register its vectors, let requests steer, and return the engine.
 
     Raises:
         ReceiptError: The self-test failed.

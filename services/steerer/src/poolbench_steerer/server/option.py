@@ -16,7 +16,7 @@ _HELP = (
 
 
 def register() -> None:
-    """Add the option. vLLM calls this in each of its processes; only one that reads arguments needs it."""
+    """Add the option. vLLM calls this in all its processes, but only a process that reads arguments needs it."""
     if "vllm.engine.arg_utils" not in sys.modules:
         return
     from vllm.engine.arg_utils import EngineArgs
@@ -62,7 +62,7 @@ def _with_steering(from_cli_args: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """End the process with one line, and no traceback, for an error that the user can repair."""
+    """For an error that the user can fix, end the process with one line and no traceback."""
     from poolbench.errors import PoolbenchError
 
     try:

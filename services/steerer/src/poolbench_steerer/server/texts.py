@@ -30,7 +30,7 @@ Outputs = AsyncGenerator["RequestOutput", None]
 
 @dataclass
 class TextFacts:
-    """The facts about one text so far: its receipt, at its end, and the scores of its tokens."""
+    """The scores of the tokens of one text so far, and its receipt once the text has ended."""
 
     receipt: Receipt | None = None
     scores: list[Scores] = field(default_factory=list)
@@ -38,7 +38,7 @@ class TextFacts:
 
 @dataclass
 class Call:
-    """One HTTP request: what it says about steering, and the facts of its texts by the number of the choice."""
+    """One HTTP request, with its steering fields, and with the facts of its texts by number of the choice."""
 
     wish: Resolved | None = None
     texts: dict[int, TextFacts] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class ServedEngine(SteeringEngine):
 
     @classmethod
     async def around(cls, llm: Any, names: Sequence[str]) -> Self:
-        """Return the engine around vLLM's; `take_over` lets requests steer."""
+        """Wrap an engine of vLLM. After `take_over`, requests can steer."""
         info = (await llm.collective_rpc("steering_info"))[0]
         settings = SteererSettings.load()
         num_seqs = llm.vllm_config.scheduler_config.max_num_seqs
@@ -70,7 +70,7 @@ class ServedEngine(SteeringEngine):
 
     @property
     def marks(self) -> list[bytes]:
-        """Return what a body contains that names the model with a vector, unless it is escaped."""
+        """Return byte strings that occur (unless escaped) in a body that names the model with a vector."""
         return [f"{name}+".encode() for name in self.names]
 
     def take_over(self) -> None:
@@ -79,9 +79,9 @@ class ServedEngine(SteeringEngine):
         self.llm.generate = self.texts  # type: ignore[method-assign,assignment]
 
     async def resolved(self, fields: Fields) -> Resolved:
-        """Return what fields mean in this engine; errors as in `fields.resolved`.
+        """Convert fields to edits and readings of this engine. Errors as in `fields.resolved`.
 
-        All that does not depend on the prompt is checked here, before a stream begins.
+        This method checks everything that does not depend on the prompt, before a stream begins.
         """
         wish = await resolved(self, fields, self.vectors)
         places: list[Edit | Reading] = [*wish.readings, *(wish.steering.edits if wish.steering is not None else ())]
@@ -93,7 +93,7 @@ class ServedEngine(SteeringEngine):
         return wish
 
     async def register_named(self, vectors: Sequence[NamedVector]) -> None:
-        """Let requests name vectors; one of the same name is replaced. Errors as in `register`."""
+        """Let requests name the given vectors. A vector of an existing name is replaced. Errors as in `register`."""
         check_vectors(vectors, self.bank.width, self.num_layers)
         await self.register([vector.vector for vector in vectors])
         self.vectors.update((vector.name, vector) for vector in vectors)
@@ -102,8 +102,8 @@ class ServedEngine(SteeringEngine):
         """Generate the n texts of a prompt, in the place of vLLM's `generate`.
 
         Raises:
-            VLLMValidationError: The request says something about steering that is not possible.
-            ReceiptError: A text was not steered as it should be; it is discarded.
+            VLLMValidationError: The request asks for steering that is not possible.
+            ReceiptError: A text was not steered as requested, and is discarded.
         """
         from vllm.exceptions import VLLMValidationError
 

@@ -59,7 +59,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 
 def complete(host: EngineHost, task: Task, io: TaskIO) -> None:
-    """Add the texts of further openings: at the task's strengths, and at the one that the scores at hand choose."""
+    """Add texts of further openings, at the strengths of the task and at the best strength by existing scores."""
     _generate(host, task, io, COMPLETE.params_of(task))
 
 
@@ -91,7 +91,7 @@ def _generate(host: EngineHost, task: Task, io: TaskIO, params: GenerateParams) 
 
 
 def read_texts(host: EngineHost, task: Task, io: TaskIO) -> None:
-    """Write tokens and likelihood of texts that others steered. They have no receipt."""
+    """Write tokens and likelihood of texts that were steered elsewhere. Such texts have no receipt."""
     params = READ.params_of(task)
     model = params.reference()
     tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
@@ -275,7 +275,7 @@ def _row(text: plan.PlannedText, generation: Generation, tokens: Tokens) -> dict
 
 
 def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None) -> dict[str, Any]:
-    """Return a row of TEXTS, and of SAMPLES where it was sampled."""
+    """Return a row of TEXTS, with the columns of SAMPLES if the text was sampled."""
     draw = planned.draw
     return {
         **({} if draw is None else draw.columns()),
@@ -297,6 +297,6 @@ def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt:
 
 
 def texts_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Return TEXTS from rows; with the columns of SAMPLES where texts were sampled."""
+    """Build a TEXTS table from rows, with the columns of SAMPLES if texts were sampled."""
     sampled = any("sample" in row for row in rows)
     return tables.table_from_rows(rows, pa.schema([*tables.TEXTS, *tables.SAMPLES]) if sampled else tables.TEXTS)

@@ -30,7 +30,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Direction:
-    """A steering direction under the name its texts will carry."""
+    """A steering direction, with the name that its texts will have."""
 
     key: str
     vector: np.ndarray
@@ -38,13 +38,13 @@ class Direction:
 
     @property
     def vector_id(self) -> str:
-        """Return hash of the vector, as receipts carry it."""
+        """Return the hash of the vector, as used in receipts."""
         return vector_id(self.vector)
 
 
 @dataclass(frozen=True)
 class PlannedText:
-    """One text to generate: prompt, direction and strength; greedy without a draw."""
+    """One text to generate: prompt, direction and strength. Without a draw, decoding is greedy."""
 
     prompt: Prompt
     direction_key: str
@@ -59,10 +59,10 @@ class PlannedText:
 
     @property
     def text_id(self) -> str:
-        """Return the id of the text: a hash of what was requested.
+        """Return the id of the text, a hash of the request.
 
-        The bits of vector and alpha are not part of it. They change when an artifact is computed again, and then the
-        fluency and scores that are already committed would name other texts.
+        The hash excludes the bits of vector and alpha. These change if an artifact is computed again, and then the
+        fluency and scores that are already committed would refer to other texts.
         """
         steering = [self.source, self.direction_key, self.strength, self.layer, *(["erase"] if self.erases else [])]
         sampling = [] if self.draw is None else [asdict(self.draw)]
@@ -72,7 +72,10 @@ class PlannedText:
 def choose_directions(
     name: str, table: pa.Table, wanted: Sequence[str] | Literal["all"], source: str = ""
 ) -> tuple[list[Direction], dict[str, str]]:
-    """Return the usable directions of an artifact, and why others are not; raise InputError if one is absent."""
+    """Return the usable directions of an artifact, and the reasons why other directions are not usable.
+
+    Raise InputError if a wanted direction is absent.
+    """
     ids = table.column("direction_id").to_pylist()
     absent = [] if wanted == "all" else sorted(set(wanted) - set(ids))
     if absent:
@@ -91,7 +94,7 @@ def choose_directions(
 
 
 def residual_norm(calibration: pa.Table, layer: int) -> float:
-    """Return the median residual norm at a layer; raise LayerError when the layer was not calibrated."""
+    """Return the median residual norm at a layer. Raise LayerError if the layer was not calibrated."""
     layers = calibration.column("layer").to_pylist()
     if layer not in layers:
         raise LayerError(f"the calibration has no layer {layer}; it has {', '.join(map(str, layers))}")
@@ -106,7 +109,7 @@ def plan_texts(
     unit: float,
     draws: "Draws | None" = None,
 ) -> list[PlannedText]:
-    """Return every direction at every strength with every prompt and draw; alpha = strength * unit."""
+    """Plan a text for each direction, strength, prompt and draw, with alpha = strength * unit."""
     return [
         PlannedText(
             prompt, direction.key, strength, strength * unit, layer, direction.vector_id, draw, direction.source
@@ -121,9 +124,9 @@ def plan_texts(
 def strengths_to_read(
     direction: str, first: SteeredTables | None, unsteered: SteeredTables | None, params: GenerateParams
 ) -> list[float]:
-    """Return the strengths of a direction: those of the task, and the best one of the first texts if there are some.
+    """Return the strengths for a direction: the task's strengths, and the best strength of the first texts, if any.
 
-    The best one is chosen on the first half of the openings, if a strength leaves their texts fluent.
+    The best strength is chosen on the first half of the openings, if a strength leaves the texts of these fluent.
     """
     if first is None or unsteered is None or not isinstance(params, CompleteParams):
         return list(params.strengths)
@@ -138,9 +141,10 @@ def strengths_to_read(
 
 
 def erased_subspace(name: str, directions: Sequence[Direction]) -> list[Direction]:
-    """Return an orthonormal basis of what some directions span.
+    """Return an orthonormal basis of the subspace that some directions span.
 
-    Erasing its vectors one after the other erases the subspace; erasing directions that are not orthogonal would not.
+    Erasing the basis vectors one after the other erases the subspace. This does not hold for directions that are not
+    orthogonal.
     """
     if not directions:
         return []
@@ -151,7 +155,7 @@ def erased_subspace(name: str, directions: Sequence[Direction]) -> list[Directio
 def plan_erased(
     prompts: Sequence[Prompt], basis: Sequence[Direction], shares: Sequence[float], layer: int, draws: "Draws | None"
 ) -> list[PlannedText]:
-    """Return the texts in which a share of the projection on a subspace is removed; none without a subspace."""
+    """Plan texts in which a share of the projection on a subspace is removed. Without a subspace, plan none."""
     rest = tuple(direction.vector_id for direction in basis[1:])
     return [
         replace(text, also_erased=rest, erases=True)
@@ -189,9 +193,9 @@ class Draw:
     """The sampling of one text.
 
     Attributes:
-        sample: Number among the samples of its prompt.
-        seed: Its own seed. Directions and strengths share those of a prompt's samples, so that comparing them
-            is paired; and no text depends on the rest of the batch.
+        sample: Number of the text among the samples of its prompt.
+        seed: Seed of the text. For each sample of a prompt, all directions and strengths share a seed, so that
+            comparisons are paired. No text depends on the rest of the batch.
     """
 
     sample: int
@@ -208,12 +212,12 @@ Draws = Mapping[str, Sequence[Draw]]
 
 
 def plan_draws(prompt_ids: Iterable[str], *, temperature: float, num_samples: int, seed: int) -> Draws | None:
-    """Return the draws of each prompt; None where decoding is greedy.
+    """Return the draws of each prompt, or None if decoding is greedy.
 
-    A draw's seed is a hash of the task's seed, the prompt's id and the sample's number, and of nothing else.
+    The seed of a draw is a hash of the seed of the task, the id of the prompt and the number of the sample only.
 
     Raises:
-        InputError: For several samples without a temperature: they would be the same text.
+        InputError: There are several samples at temperature 0, which would be identical texts.
     """
     if temperature == 0:
         if num_samples > 1:
@@ -226,7 +230,7 @@ def plan_draws(prompt_ids: Iterable[str], *, temperature: float, num_samples: in
 
 
 def draws_of(prompt_id: str, draws: Draws | None) -> Sequence[Draw | None]:
-    """Return the draws of one prompt; a single greedy one where there are none."""
+    """Return the draws of one prompt. Without draws, return [None], which stands for greedy decoding."""
     return [None] if draws is None else draws[prompt_id]
 
 

@@ -19,9 +19,10 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 def residual_layer(site: object, what: str = "the autoencoder") -> int:
-    """Return the layer whose output a site is, such as 7 for `blocks.7.hook_resid_post`; `what` is for messages.
+    """Return the layer whose output a site is, such as 7 for `blocks.7.hook_resid_post`.
 
-    Raise InputError for a site that is not the residual stream, such as `blocks.7.hook_mlp_out`.
+    Raise InputError for a site outside the residual stream, such as `blocks.7.hook_mlp_out`. The message calls the
+    reader of the site `what`.
     """
     residual = _RESIDUAL.fullmatch(str(site))
     if residual is not None:
@@ -41,7 +42,10 @@ def residual_site(layer: int) -> str:
 
 
 def layer_of(settings: Mapping[str, Any]) -> int | None:
-    """Return the layer that a configuration names; None if it names none. Raise InputError for another site."""
+    """Return the layer that a configuration names, or None if the configuration names no layer.
+
+    Raise InputError if the site is not the residual stream.
+    """
     nested = settings.get("metadata")
     hooks = {**(nested if isinstance(nested, dict) else {}), **settings}
     site, layer, head = (_of_hook(hooks, part) for part in ("name", "layer", "head_index"))
@@ -67,9 +71,9 @@ _WHOLE = "it must read and write the whole residual stream at one place"
 
 
 def read_tensors(weights: bytes, what: str = "the autoencoder") -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file in float32; `what` they are of is for messages.
+    """Return the tensors of a safetensors file in float32. Error messages call the owner of the tensors `what`.
 
-    Raise InputError unless all hold finite floats.
+    Raise InputError if the file is damaged or a tensor holds anything other than finite floats.
     """
     import safetensors
 
@@ -114,7 +118,7 @@ def settings_of(architecture: str, layer: int | None, **others: Any) -> dict[str
 
 
 def required(tensors: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
-    """Return some of the tensors. Raise InputError for those that are missing."""
+    """Return the tensors of these names, in order. Raise InputError with the missing names."""
     missing = [name for name in names if name not in tensors]
     if missing:
         raise InputError(f"the tensors lack {', '.join(missing)}; they are {', '.join(sorted(tensors)) or 'none'}")
@@ -122,7 +126,7 @@ def required(tensors: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
 
 
 def matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Return a tensor that must be a matrix. Raise InputError for another one."""
+    """Return the tensor of this name. Raise InputError if the tensor is missing or is not a matrix."""
     (tensor,) = required(tensors, name)
     if tensor.ndim != 2:
         raise InputError(f"{name} has shape {tensor.shape}; a matrix is needed")
@@ -130,7 +134,7 @@ def matrix(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def row_norms(matrix_nD: np.ndarray) -> np.ndarray:
-    """Return the norm of each row [n]; 1 for a row of zeros, which has no direction to scale."""
+    """Return the norm of each row [n]. A row of zeros has no direction to scale and gets 1."""
     norms_n = np.linalg.norm(matrix_nD, axis=1)
     return np.where(norms_n > 0, norms_n, 1.0).astype(np.float32)
 

@@ -32,10 +32,12 @@ Parts = tuple[str, dict[str, np.ndarray], dict[str, Any]]
 def read_dictionary(path: Path) -> Converted | None:
     """Return the autoencoder of a folder with `ae.pt` and `config.json`, or of that `ae.pt`.
 
-    Features are those that `encode` of its class returns: some classes multiply them by the norms of the decoder rows,
-    which are then unit vectors here. Only tensors are read from `ae.pt`; an object of any other kind is refused.
+    Features equal the output of `encode` of the autoencoder's class. Some classes multiply features by the norms of the
+    decoder rows. For these classes, the decoder rows are unit vectors here. Only tensors are read from `ae.pt`, and an
+    object of any other kind is refused.
 
-    Raise InputError for damaged files, other sites, an unknown class, or features that depend on the batch.
+    Raise InputError for damaged files, sites other than the residual stream, an unknown class, or features that depend
+    on the batch.
 
     Reference: Marks et al. (2024), dictionary_learning.
     """

@@ -18,10 +18,11 @@ _TENSORS = ("W_enc", "W_dec", "b_enc", "b_dec", "threshold")
 def read_gemma_scope(path: Path) -> Converted | None:
     """Return the autoencoder of a folder of Gemma Scope, or of its `params.npz`.
 
-    A threshold per feature cuts what is not above it (jumprelu). The decoder's bias is not subtracted first.
+    Each feature has a threshold, and values that are not above the threshold become 0 (jumprelu). The decoder's bias is
+    not subtracted from the input.
 
-    Raise InputError for a damaged file, a missing tensor, a folder of another site than the residual stream, or one of
-    Gemma Scope 2.
+    Raise InputError for a damaged file, a missing tensor, a folder of another site than the residual stream, or a
+    folder of Gemma Scope 2.
 
     Reference: Lieberum et al. (2024), Gemma Scope.
     """

@@ -28,12 +28,13 @@ Tensors = Mapping[str, np.ndarray]
 def read_llama_scope(path: Path) -> Converted | None:
     """Return the autoencoder of a folder of Llama Scope, or of its `hyperparams.json` or weights.
 
-    Training multiplied x by f = sqrt(d_in) / (mean norm of the data). Feature z_j, weighed by the norm n_j of its
-    decoder row, was sparse. The weights here take x at its own scale and give features a_j = n_j z_j / f, so that
-    decoder rows have unit norm. The threshold applies to a_j: in the published settings of layers 8 and 19 it is .031
-    to .032 of the mean norm, so it follows the scale of the data. (SAELens compares it with z_j, where it cuts less.)
+    Training multiplied x by f = sqrt(d_in) / (mean norm of the data). The sparse quantity was the feature z_j times the
+    norm n_j of its decoder row. The weights here take x at its own scale and give features a_j = n_j z_j / f, so that
+    decoder rows have unit norm. The threshold applies to a_j. In the published settings of layers 8 and 19, the
+    threshold is .031 to .032 of the mean norm, so it follows the scale of the data. (SAELens compares the threshold
+    with z_j, where it cuts less.)
 
-    Raise InputError for damaged files, other sites, and what cannot be folded into weights.
+    Raise InputError for damaged files, other sites, and settings that cannot be folded into weights.
 
     Reference: He et al. (2024), Llama Scope, and the inference mode of Language-Model-SAEs.
     """

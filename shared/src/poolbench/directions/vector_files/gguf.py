@@ -43,7 +43,7 @@ def encode_gguf(direction_by_layer: Mapping[int, np.ndarray], metadata: Mapping[
     """Return a control vector as GGUF.
 
     Args:
-        direction_by_layer: Vectors [width] by layer; they are written as float32.
+        direction_by_layer: Vectors [width] by layer, which are written as float32.
         metadata: Further entries by key; `general.architecture` is written first.
     """
     entries = {"general.architecture": ARCHITECTURE, **metadata}
@@ -72,10 +72,10 @@ def _padded(data: bytes) -> bytes:
 
 
 def decode_gguf(data: Any) -> tuple[dict[int, np.ndarray], dict[str, Any]]:
-    """Return the vectors [width] of a control vector by layer, float32, and its metadata without arrays.
+    """Return the vectors of a control vector by layer, float32 [width], and the metadata of the file without arrays.
 
     Args:
-        data: The file: bytes, or anything that slices to bytes, such as a memory map.
+        data: Content of the file: bytes, or an object whose slices are bytes, such as a memory map.
 
     Raises:
         InputError: The file is damaged, of another version or architecture, or holds other tensors.

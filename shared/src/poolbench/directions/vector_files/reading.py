@@ -30,14 +30,14 @@ _SITE = re.compile(r"(^|\.)(blocks|layers|h)\.\d+(\.|$)|hook_")
 
 @dataclass(frozen=True)
 class VectorFile:
-    """The vectors of a file as it holds them, and what it says about them.
+    """The vectors of a file as stored, and the facts that the file states about these vectors.
 
     Attributes:
         format: `gguf`, `npy`, `npz`, `safetensors`, `pt`, `neuronpedia` or `poolbench`.
-        vectors: float32 [width] by layer; under None the vector of a file that names no layer.
-        model: Id of the model; None if the file names none.
+        vectors: float32 [width] by layer. If the file names no layer, its vector has the key None.
+        model: Id of the model, or None if the file names no model.
         architecture: Type of the model as Transformers names it, such as `llama`.
-        label: What the file calls the vector.
+        label: Name of the vector in the file.
         card: The card that PoolBench has written beside the vectors or into the file, as JSON.
     """
 
@@ -49,10 +49,12 @@ class VectorFile:
     card: str | None = None
 
     def at(self, layer: int | None) -> Self:
-        """Return the vectors of one layer; all of them without a layer.
+        """Return the file with the vector of one layer. Without `layer`, return the vectors of all layers.
+
+        If the file names no layer, its vector is taken to belong to `layer`.
 
         Raises:
-            InputError: The file does not hold this layer, or names none and neither does the caller.
+            InputError: The file has no vector for this layer, or neither the file nor the caller names a layer.
         """
         if None in self.vectors:
             if layer is None:
@@ -69,8 +71,8 @@ def read_vector_file(path: Path) -> VectorFile:
     """Return the vectors of a file or folder.
 
     Raises:
-        InputError: The file does not exist, it is of another format or damaged, or a vector is not finite or is zero.
-            The message begins with the path and has one line.
+        InputError: The file does not exist, is damaged or has an unknown format, or a vector is zero or not finite. The
+            message is one line that begins with the path.
     """
     try:
         file = _read(path)
@@ -195,13 +197,13 @@ def _of_record(form: str, tensors: Mapping[Any, np.ndarray], facts: Mapping[str,
 
 
 def layer_of(name: str, facts: Mapping[str, Any]) -> int | None:
-    """Return the layer of a tensor, by one rule for all formats; None if the file names none.
+    """Return the layer of a tensor, by the same rule for all formats, or None if the file names no layer.
 
-    The name of a tensor is a layer, `direction.<layer>`, or the name of a site of the model such as
-    `blocks.3.hook_resid_pre`. A tensor of another name is at the layer or the site that the facts name.
+    The name of a tensor is a layer, `direction.<layer>`, or a site of the model such as `blocks.3.hook_resid_pre`. For
+    any other name, the layer or the site comes from `facts`.
 
     Raises:
-        InputError: The place is not the output of a block.
+        InputError: The site is not the output of a block.
     """
     layer = _layer_of_name(name)
     return _layer_of_facts(facts) if layer is None else layer

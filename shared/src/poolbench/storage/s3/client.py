@@ -27,10 +27,10 @@ _REFUSED = (400, 401, 403)
 
 
 class Client(Minio):
-    """A client that tries failed requests again, and signs each attempt with the present time and credentials.
+    """An S3 client that retries failed requests, and signs each attempt with the present time and credentials.
 
-    minio has no hooks for this. `_build_headers` and `_execute` are its methods through which every request goes;
-    tests compare them with the pinned release.
+    minio has no hooks for this. Every request of minio goes through its methods `_build_headers` and `_execute`, which
+    this class overrides. Tests compare these methods with the pinned release.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Client(Minio):
 
     @classmethod
     def of(cls, service: S3Settings) -> "Client":
-        """Return the client of a service. Raise ConfigError if its settings are incomplete or wrong."""
+        """Return the client of a service. Raise ConfigError if the settings of the service are incomplete or wrong."""
         name = service.variable("endpoint")
         parts = urlparse(service.endpoint)
         if not service.endpoint:
@@ -63,10 +63,11 @@ class Client(Minio):
         self._execute("PUT", bucket, name, body=data, headers={"Content-Type": OCTET_STREAM}, no_body_trace=True)
 
     def put_if_absent(self, bucket: str, name: str, data: bytes) -> bool:
-        """Store an object unless there is one; return whether this call stored it.
+        """Store an object if it does not exist yet. Return whether this call stored the object.
 
-        412 says that there is an object. It may be ours, if the response to an earlier attempt was lost: then it
-        carries our mark. 409 says that another conditional write is in progress, and is tried again.
+        Status 412 means that the object exists. If the response to an earlier attempt was lost, the object may be ours,
+        and then carries our mark. Status 409 means that another conditional write is in progress. The request is then
+        repeated.
         """
         mark = uuid.uuid4().hex
         headers: DictType = {CONDITION_HEADER: "*", "Content-Type": OCTET_STREAM, MARK_HEADER: mark}

@@ -38,7 +38,7 @@ class ServerClock:
             self._last = date, time.monotonic()
 
     def now_s(self) -> float | None:
-        """Return the server's time in seconds since the epoch, rounded up; None before its first response."""
+        """Return the server's time in seconds since the epoch, rounded up, or None before its first response."""
         if self._last is None:
             return None
         date, seen_s = self._last
@@ -52,7 +52,7 @@ class ServerClock:
     def learn(self, date: str | None, used_s: float) -> bool:
         """Correct the clock if a request signed with the correction `used_s` was refused because of its date.
 
-        Return whether a second try makes sense: the server's `Date` differs from the date that was signed. Another
+        Return whether a second attempt makes sense, because the server's `Date` differs from the signed date. Another
         thread may have corrected the clock meanwhile.
         """
         sent_s = _seconds(date)
@@ -85,7 +85,7 @@ class Connections(urllib3.PoolManager):
     def urlopen(  # type: ignore[override]
         self, method: str, url: str, redirect: bool = True, **options: Any
     ) -> urllib3.BaseHTTPResponse:
-        """Send one request. Its body must have a `Content-Length` header, as the client gives it."""
+        """Send a request. A request with a body must have a `Content-Length` header, which the client adds."""
         body = options.get("body")
         if body is not None and len(body) > _PIECE_BYTES:
             view = memoryview(body)

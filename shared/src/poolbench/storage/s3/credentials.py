@@ -36,7 +36,7 @@ _REMEDIES = {
 
 
 class RenewedCredentials(Provider):
-    """The credentials of a provider, kept until a minute before they expire or until the store refuses them."""
+    """The credentials of a provider, cached until a minute before they expire or until the store refuses them."""
 
     def __init__(self, make: Callable[[], Provider], clock: ServerClock, what: str, remedy: str) -> None:
         """Keep what `make()` retrieves; an error names the setting `what` and says what to do about it."""
@@ -55,7 +55,7 @@ class RenewedCredentials(Provider):
             return self._current
 
     def renew(self, refused: Credentials) -> bool:
-        """Retrieve again after a refusal; return whether the result differs from the refused credentials."""
+        """Retrieve new credentials after a refusal. Return whether they differ from the refused credentials."""
         with self._lock:
             if self._current == refused:
                 self._current = self._retrieved()

@@ -39,15 +39,17 @@ _REGION = re.compile(rb"<Region>([\w-]{1,64})</Region>")
 
 
 def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = False) -> T:
-    """Call `send` until it succeeds, fails for good, or `deadline_s` is over; then raise its last error.
+    """Call `send` until it succeeds, fails permanently, or `deadline_s` seconds are over.
 
-    The pause before attempt n is uniform between 0 and min(cap, base * 2**n), so that many workers that failed at once
-    do not come back at once.
+    On failure, raise the last error.
+
+    The pause before attempt n is uniform between 0 and min(cap, base * 2**n), so that workers that failed together do
+    not all retry together.
 
     Args:
         send: Sends one request. It signs each attempt, so that no signature is older than one attempt.
         deadline_s: Seconds after which no further attempt starts.
-        conditional: Whether the write has a condition. A 409 then means that it met another write.
+        conditional: Whether the write has a condition. If so, a 409 means a conflict with another write.
 
     Reference:
         Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015: full jitter.
@@ -71,7 +73,7 @@ def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = Fal
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status of a failure; 0 if there was no response."""
+    """Return the HTTP status of a failed request, or 0 if there was no response."""
     if isinstance(error, S3Error):
         return int(error.response.status) if error.response is not None else 0
     if isinstance(error, ServerError):

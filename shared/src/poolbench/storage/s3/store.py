@@ -31,11 +31,11 @@ _OPEN_DEADLINE_S = 10.0
 def upload(client: Client, bucket: str, name: str, data: bytes, part_bytes: int) -> None:
     """Store a large object. Parts are views of `data`, so that nothing is copied.
 
-    minio's own upload leaves its parts behind when it is interrupted (Ctrl-C), and takes the error that S3 may put into
-    a response of status 200 for success.
+    minio's own upload leaves its parts behind if it is interrupted (Ctrl-C). It also misses errors that S3 reports in a
+    response with status 200.
 
     Raises:
-        StoreError: The service did not put the parts together. This or any other failure leaves no parts.
+        StoreError: The service did not combine the parts. No parts are left after this or any other failure.
     """
     mark = uuid.uuid4().hex
     upload_id = client._create_multipart_upload(bucket, name, {"Content-Type": OCTET_STREAM, MARK_HEADER: mark})
@@ -78,7 +78,7 @@ def _complete(client: Client, bucket: str, name: str, upload_id: str, parts: lis
 
 
 class S3Store:
-    """ObjectStore over one bucket and prefix of an S3 service."""
+    """An object store in a bucket of an S3 service, below a prefix."""
 
     def __init__(self, uri: str, service: S3Settings, *, existing: bool = False, part_bytes: int = PART_BYTES) -> None:
         """Open `s3://bucket/prefix`, creating the bucket if there is none.
