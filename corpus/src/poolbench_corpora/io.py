@@ -253,7 +253,10 @@ def write_at_once(path: Path, content: str) -> None:
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
-    """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
+    """Return the passages of one concept in a corpus folder.
+
+    Raise CorpusError, with file, line and field where they are known, if the concept is missing or a row is invalid.
+    """
     return _read_concept(folder, concept).select(PASSAGES.names)
 
 

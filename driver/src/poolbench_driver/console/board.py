@@ -305,7 +305,7 @@ class BoardSelection:
         return cls(quantity, lines, len(blocks), values, {m: _mean_over_blocks(v) for m, v in values.items()}, ends)
 
     def names(self, line: int) -> tuple[str, ...]:
-        """Return the columns that identify a line, as in `LINE`."""
+        """Return the run, model, entrant and layer of a line, in the order of `LINE`."""
         return self.quantity.lines[self.lines[line]]
 
     @property
@@ -314,7 +314,10 @@ class BoardSelection:
         return least_p(self.num_blocks) <= LEVEL
 
     def tied(self, metric: str) -> np.ndarray | None:
-        """Return which lines the best on a metric does not beat [S]; None where fewer than two have a value."""
+        """Return a mask [S] of the lines that are tied with the best line on a metric, the best line included.
+
+        If fewer than two lines have a value, return None.
+        """
         if metric not in self._tied:
             means = self.means.get(metric, np.empty(0))
             if np.isfinite(means).sum() < 2:

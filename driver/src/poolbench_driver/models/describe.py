@@ -51,7 +51,10 @@ class ModelInfo:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return the task parameters that name the model. They enter every key that depends on the model."""
+        """Return the task parameters that identify the model: id, revision and dtype.
+
+        They are part of the key of every artifact that depends on the model.
+        """
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
 
     def recorded(self) -> bytes:

@@ -86,7 +86,11 @@ _measured = partial(measured, split="train", on_test=ON_TEST)
 
 
 def d1_rows(plan: PoolBenchPlan, source: RowSource) -> Iterator[Row]:
-    """Yield D1 of every strategy at every layer, then at layers chosen inside the folds, then checks of concepts."""
+    """Yield the result rows of D1.
+
+    First come those of each strategy at each layer, then those of each strategy at the layer that nested
+    cross-validation chooses, then the checks of each concept.
+    """
     rows = list[Row]()
     for name, probes in plan.probes.concepts.items():
         for spec, layer in product(plan.scope.strategies, plan.scope.layers):

@@ -27,15 +27,16 @@ Annotate = Callable[[list[str]], Sequence[Mapping[str, Any]]]
 
 
 class PoolingModule(Module):
-    """Tokenize, run and pool in one module, because strategies need more than token embeddings.
+    """Tokenizes texts, runs the model and pools its states, because strategies need more than token embeddings.
 
     Args:
         layer: Block index, 0-based.
-        max_length: Positions of a text, special tokens included; by default and at most the model's window.
-        reference: The model as `load_decoder` finds it again, so that the module can be saved.
+        max_length: Number of positions that a text is cut to, special tokens included. The default, and the maximum, is
+            the model's window.
+        reference: Reference from which `load_decoder` loads the model again. Without it, the module cannot be saved.
 
     Raises:
-        ConfigError: If an argument is missing or not allowed.
+        ConfigError: `on_failure` or `max_length` is not allowed.
     """
 
     def __init__(

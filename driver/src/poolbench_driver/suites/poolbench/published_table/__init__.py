@@ -61,7 +61,7 @@ class OfficialStrategy:
 
 @dataclass(frozen=True)
 class PublishedCell:
-    """One figure of one model, strategy and concept."""
+    """One published value, of one model, strategy and concept. The value is None if the table has none there."""
 
     model: str
     strategy: str
