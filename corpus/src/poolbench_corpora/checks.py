@@ -22,7 +22,7 @@ from poolbench_corpora.partition import SOURCE_SHARES, split_of
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule, with a few ids of the passages concerned."""
+    """A broken rule, with the ids of at most five passages that break it."""
 
     concept: str
     rule: str
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The passages of one concept, as the checks read them."""
+    """The passages of one concept, with the bounds that the checks use."""
 
     concept: Concept
     window: tuple[int, int]
@@ -40,7 +40,7 @@ class Corpus:
     rows: tuple[Row, ...]
 
     def where(self, **values: Any) -> list[Row]:
-        """Return the rows with these values."""
+        """Return the rows whose columns have the given values."""
         return [row for row in self.rows if all(row[name] == value for name, value in values.items())]
 
     def pairs(self) -> dict[str, list[Row]]:
@@ -57,7 +57,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def rule(check: Check) -> Check:
-    """Register a check under its function's name."""
+    """Register a check under the name of its function. Return the check."""
     CHECKS[check.__name__] = check
     return check
 
@@ -230,11 +230,12 @@ def licences(corpus: Corpus) -> Iterator[Finding]:
 def validate_corpus(
     passages: pa.Table, *, window: tuple[int, int] | None = None, min_domains: Mapping[str, int] | None = None
 ) -> list[Finding]:
-    """Return all findings of all rules; none means a valid corpus.
+    """Check a corpus by all rules. Return the findings, an empty list for a valid corpus.
 
     Args:
-        window: Smallest and largest number of tokens; by default each concept's own.
-        min_domains: Fewest domains of a split by concept, where the corpus has other bounds than the concept.
+        window: Smallest and largest number of tokens. The default is the window of each concept.
+        min_domains: Smallest number of domains in a split, for each concept whose corpus has another bound than the
+            concept.
     """
     findings: list[Finding] = []
     for name, rows in grouped(passages.to_pylist(), "concept").items():

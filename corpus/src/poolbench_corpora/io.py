@@ -70,7 +70,10 @@ class CorpusManifest(BaseModel):
 
 
 def read_manifest(folder: Path) -> CorpusManifest | None:
-    """Return the manifest of a corpus folder, None without one. Raise CorpusError if it cannot be read."""
+    """Return the manifest of a corpus folder, or None if it has no manifest.
+
+    Raise CorpusError if the manifest cannot be read.
+    """
     path = folder / MANIFEST_NAME
     if not path.is_file():
         return None
@@ -83,16 +86,19 @@ def read_manifest(folder: Path) -> CorpusManifest | None:
 
 
 def window_of(tables: Sequence[pa.Table]) -> tuple[int, int]:
-    """Return the smallest and the largest number of tokens of PASSAGES; zeros where none is known."""
+    """Return the smallest and the largest number of tokens in tables of PASSAGES.
+
+    Both are 0 if no number of tokens is known.
+    """
     counts = [count for table in tables for count in table["token_count"].to_pylist() if count is not None]
     return (min(counts), max(counts)) if counts else (0, 0)
 
 
 def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManifest) -> CorpusManifest:
-    """Return the manifest of a folder after the corpora of some concepts are added to it, or replaced in it.
+    """Return the manifest of a folder after corpora of `concepts` are added or replaced.
 
     Raises:
-        CorpusError: The other concepts of the folder were measured with another tokenizer.
+        CorpusError: The tokens of the folder's other concepts were counted with another tokenizer.
     """
     before = read_manifest(folder)
     others = {entry.id for entry in CONCEPTS.all() if concept_folder(folder, entry.id).is_dir()} - set(concepts)
@@ -119,18 +125,21 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
 
 
 def _both(first: str, second: str, sign: str) -> str:
-    """Return two lists as one, each part once."""
+    """Join two lists in text form, each part once."""
     return sign.join(dict.fromkeys([*first.split(sign), *second.split(sign)]))
 
 
 def concept_folder(folder: Path, concept: str) -> Path:
-    """Return where the passages of a concept lie in a corpus folder, or would lie."""
+    """Return the folder of a concept's passages in a corpus folder. It need not exist."""
     apart = folder / SHARE_ALIKE / concept
     return apart if apart.is_dir() else folder / concept
 
 
 def audited_concepts(folder: Path) -> frozenset[str]:
-    """Return the concepts of a corpus of tables whose audit says `pass`. Raise CorpusError if it has no manifest."""
+    """Return the concepts of a corpus of tables whose audit has the verdict `pass`.
+
+    Raise CorpusError if the folder has no manifest.
+    """
     manifest = read_manifest(folder)
     if manifest is None:
         raise CorpusError(f"{folder / MANIFEST_NAME} is missing; get the folder again")
@@ -138,7 +147,10 @@ def audited_concepts(folder: Path) -> frozenset[str]:
 
 
 def has_scorer_texts(folder: Path, concept: str) -> bool:
-    """Return whether a corpus folder has texts of a concept that train scorers. Raise CorpusError for a wrong table."""
+    """Return whether a corpus folder has texts of a concept for scorers.
+
+    Raise CorpusError if the concept's table is damaged or not in the manifest.
+    """
     place = concept_folder(folder, concept)
     if (place / TABLE_NAME).is_file():
         content = _whole_table(folder, place / TABLE_NAME)
@@ -148,8 +160,9 @@ def has_scorer_texts(folder: Path, concept: str) -> bool:
 
 
 def folder_files(folder: Path) -> list[Path]:
-    """Return the files with passages of a corpus folder in order; raise CorpusError if it has none, or lacks a table
-    that its manifest names.
+    """Return the sorted files with passages of a corpus folder.
+
+    Raise CorpusError if the folder has no such file, or lacks a table that its manifest names.
     """
     files = sorted([*folder.rglob("*.jsonl"), *folder.rglob(TABLE_NAME)])
     if not files:
@@ -166,9 +179,10 @@ def folder_files(folder: Path) -> list[Path]:
 
 
 def folder_digest(folder: Path, look: Callable[[bytes], None] = lambda content: None) -> str:
-    """Return a hash of the names and bytes of a folder's files with passages, each of which is also shown to `look`.
+    """Return a hash of the names and bytes of a folder's files with passages.
 
-    Raise CorpusError as `folder_files`, or if a table is not the one that the manifest names.
+    `look` is called with the bytes of each file. Raise CorpusError if the folder has no such file, a table is missing,
+    or a table differs from the manifest.
     """
     total = hashlib.sha256()
     for file in folder_files(folder):
@@ -211,11 +225,10 @@ class Record(BaseModel):
 
 
 def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> None:
-    """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
+    """Write PASSAGES into one folder per concept, and write the manifest. Existing files are replaced.
 
-    A column `attribution` is written too.
-
-    Raise RestrictedError if a concept is sensitive, unless the operator allows it.
+    If the passages have a column `attribution`, it is written too. Raise RestrictedError if a concept is sensitive,
+    unless the operator allows it.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
     refuse_sensitive(concepts)
@@ -246,19 +259,25 @@ def write_manifest(folder: Path, manifest: CorpusManifest) -> None:
 
 
 def write_at_once(path: Path, content: str) -> None:
-    """Write a text file so that a reader, or an interruption, leaves the old or the new one."""
+    """Write a text file atomically: readers see the old or the new file, even after an interruption."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(content, "utf-8")
     partial.replace(path)
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
-    """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
+    """Return the passages of one concept in a corpus folder.
+
+    Raise CorpusError, with file, line and field where they are known, if the concept is missing or a row is invalid.
+    """
     return _read_concept(folder, concept).select(PASSAGES.names)
 
 
 def read_credited(folder: Path, concepts: Iterable[str]) -> pa.Table:
-    """Return passages as `read_concept`, with the column `attribution` if some of them name whom to credit."""
+    """Return the passages of several concepts in a corpus folder, read as in `read_concept`.
+
+    If at least one passage has an attribution, the table has the column `attribution`.
+    """
     passages = pa.concat_tables([_read_concept(folder, name) for name in concepts])
     uncredited = passages["attribution"].null_count == passages.num_rows
     return passages.drop_columns("attribution") if uncredited else passages
@@ -332,7 +351,10 @@ def _read_table(folder: Path, path: Path, concept: str) -> list[dict[str, Any]]:
 
 
 def _whole_table(folder: Path, path: Path) -> bytes:
-    """Return the bytes of a table. Raise CorpusError if they are not those that the manifest of its folder names."""
+    """Return the bytes of a table.
+
+    Raise CorpusError if the folder's manifest lacks the table or has another SHA-256 for it.
+    """
     content, manifest = path.read_bytes(), read_manifest(folder)
     tables, name = manifest.tables if manifest else {}, path.relative_to(folder).as_posix()
     if tables and name not in tables:

@@ -1,4 +1,4 @@
-"""Find texts that share many 8-grams, and documents of passages that name none."""
+"""Find texts that share many 8-grams, and infer the documents of passages without a document id."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ MAX_PAIR_DIFFERENCE = 25
 
 
 def token_difference(first: str, second: str) -> int:
-    """Count the tokens of either text that the other lacks: the larger of the two multiset differences.
+    """Return the size of the larger multiset difference between the tokens of two texts.
 
-    This is a lower bound of the token edit distance, and equal to it for rewrites that keep the order of words.
+    The size is a lower bound of the token edit distance. It is equal to the distance if a rewrite keeps the order of
+    words.
     """
     a, b = Counter(words_of(first)), Counter(words_of(second))
     return max((a - b).total(), (b - a).total())
 
 
 def shingles(text: str) -> frozenset[int]:
-    """Return hashes of all runs of `SHINGLE` words; a text of fewer words has none."""
+    """Return the hashes of all runs of `SHINGLE` words. A shorter text has no hashes."""
     words = re.findall(r"\w+", text.lower())
     return frozenset(hash(tuple(words[i : i + SHINGLE])) for i in range(len(words) - SHINGLE + 1))
 
@@ -55,10 +56,11 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def near_duplicates(texts: Sequence[str], share: float = NEAR_DUPLICATE) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of texts that share 8-grams, int [P, 2], and which share of the shorter one's, [P].
+    """Return the pairs of texts that share 8-grams, int [P, 2], and the shares, float [P].
 
-    Pairs are sorted, first < second. An 8-gram of more than 20 texts counts for neighbours in their order only. Copies
-    of one text share all their 8-grams, so each is still found with the next copy.
+    A share is the number of common 8-grams, divided by the number of 8-grams in the shorter text. Pairs are sorted,
+    with first < second. An 8-gram in more than 20 texts links each of these texts only to the next text. Copies of a
+    text share all their 8-grams, so each copy is still paired with the next copy.
 
     Args:
         share: Smallest share of the 8-grams of the shorter text, above 0.
@@ -75,7 +77,7 @@ def near_duplicates(texts: Sequence[str], share: float = NEAR_DUPLICATE) -> tupl
 
 
 def _shingles(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return hashes of the different 8-grams of all texts, one text after the other, and their number per text."""
+    """Return the hashes of the distinct 8-grams of each text in order, and their number per text."""
     number_of: dict[str, int] = {}
     hashes, sizes = [], np.zeros(len(texts), dtype=np.int64)
     for row, text in enumerate(texts):
@@ -101,7 +103,11 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _links(grams: np.ndarray, rows: np.ndarray, num_texts: int) -> tuple[csr_array, csr_array]:
-    """Return which texts hold which rarer 8-grams [n, g], and how many frequent ones neighbours share [n, n]."""
+    """Return two sparse matrices of common 8-grams.
+
+    The first marks the rarer 8-grams of each text [n, g]. The second counts the frequent 8-grams that each text shares
+    with the next text [n, n].
+    """
     from scipy.sparse import coo_array, csr_array
 
     held_by, columns, ends = [], [], []
@@ -121,7 +127,7 @@ def _links(grams: np.ndarray, rows: np.ndarray, num_texts: int) -> tuple[csr_arr
 
 
 def _links_of_part(grams: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return text and number of each rarer 8-gram, and the neighbours [2, e] that share a frequent one."""
+    """Return the text and number of each rarer 8-gram, and the neighbours [2, e] that share a frequent 8-gram."""
     order = np.argsort(grams, kind="stable")  # stable: the texts of one 8-gram stay in their order
     grams, rows = grams[order], rows[order]
     starts = np.flatnonzero(np.r_[True, grams[1:] != grams[:-1]]) if len(grams) else np.zeros(0, dtype=int)
@@ -164,11 +170,11 @@ _LARGEST_SHARE, _LARGEST = 0.05, 10
 
 
 def infer_documents(passages: pa.Table) -> pa.Table:
-    """Fill missing `doc_id`s: passages that share an 8-gram, or a pair, count as one document.
+    """Fill missing `doc_id`s. Passages that share an 8-gram or a pair belong to one document.
 
-    Passages that follow a template, or that carry the same boilerplate, share 8-grams too. If a document would have
-    more than 5 % of the passages, a larger share of the 8-grams is demanded, up to .8; passages that share more than
-    that are copies of one another, however many there are.
+    Passages that follow a template or contain equal boilerplate also share 8-grams. If a document would have more than
+    5 % of the passages (and more than 10), passages must share a larger part of their 8-grams, up to 0.8. Passages that
+    share at least 0.8 count as copies and form one document of any size.
     """
     if passages["doc_id"].null_count == 0:
         return passages
@@ -184,7 +190,7 @@ def infer_documents(passages: pa.Table) -> pa.Table:
 
 
 def _documents(texts: Sequence[str], pairs: Sequence[object]) -> np.ndarray:
-    """Return the inferred document of each text, int [n]; texts with the same pair that is not None share one."""
+    """Return the inferred document of each text, int [n]. The two texts of a pair are in one document."""
     links, shares = near_duplicates(texts, _SHARES[0])
     largest = max(_LARGEST, _LARGEST_SHARE * len(texts))
     for threshold in _SHARES:

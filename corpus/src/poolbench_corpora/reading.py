@@ -58,13 +58,13 @@ _MISSING = frozenset(("", "nan", "NaN", "NaT", "<NA>"))
 
 @dataclass(frozen=True)
 class SentFile:
-    """A file that a request holds: opened, and named in errors, as one on disk is."""
+    """A file whose content came in a request. It can be opened, and named in errors, like a file on disk."""
 
     name: str
     content: bytes
 
     def open(self, mode: str) -> BinaryIO:
-        """Return the content as a file of bytes."""
+        """Return the content as a binary file."""
         return cast(BinaryIO, io.BufferedReader(io.BytesIO(self.content)))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -84,21 +84,21 @@ class Row(NamedTuple):
 
 
 def records(file: TextFile) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each record with its file and line. Raise CorpusError as `read_rows`."""
+    """Yield each record with its file and line. Raise the CorpusErrors of `read_rows`."""
     return ((row.where, row.values) for row in read_rows(file))
 
 
 def read_rows(file: TextFile, *, blank_lines: bool = False) -> Iterator[Row]:
     """Yield the records of a file.
 
-    Fields of Parquet and Arrow files are converted when they are looked up: those that are not used may hold anything.
+    Fields of Parquet and Arrow files are converted on access, so unused fields may have any type.
 
     Args:
         blank_lines: Whether blank lines of plain text are rows too, with an empty text.
 
     Raises:
-        CorpusError: With file and line: the file is of no known kind, damaged or empty; a line is not JSON, has another
-            number of fields than the head, or is longer than `MAX_LINE`.
+        CorpusError: The file is of no known kind, damaged or empty. Or a line is not JSON, has another number of fields
+            than the header, or is longer than `MAX_LINE`. The error names file and line.
     """
     is_empty = True
     try:
@@ -115,7 +115,7 @@ def read_rows(file: TextFile, *, blank_lines: bool = False) -> Iterator[Row]:
 
 
 def read_document(file: TextFile, max_characters: int = MAX_WHOLE) -> str:
-    """Return the whole text of a file, compressed or not. Raise CorpusError if it is too long or not text."""
+    """Return the whole text of a plain or compressed file. Raise CorpusError if it is too long or not text."""
     try:
         with _opened(file, any_ending=True) as (stream, _), _decoded(stream, newline="") as text:
             content = text.read(max_characters + 1)
@@ -127,14 +127,14 @@ def read_document(file: TextFile, max_characters: int = MAX_WHOLE) -> str:
 
 
 def ending(name: str) -> str:
-    """Return the known end of a file name in small letters, such as `.csv` or `.csv.gz`; "" for any other."""
+    """Return the known ending of a file name in lower case, such as `.csv` or `.csv.gz`, or ""."""
     small = name.lower()
     base = small.removesuffix(_GZIP[1])
     return next((suffix + small[len(base) :] for suffix in ENDINGS if base.endswith(suffix)), "")
 
 
 def stem_of(file: Path) -> str:
-    """Return the name of a file without its known end."""
+    """Return the name of a file without its known ending."""
     return file.name[: len(file.name) - len(ending(file.name))]
 
 
@@ -146,13 +146,15 @@ def is_missing(value: Any) -> bool:
 
 
 def name_in(values: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the value of a column as a name (an id, a label, a group): a whole number loses its `.0`.
+    """Return the value of a column as text, for ids, labels and groups.
+
+    A whole number is written without `.0`.
 
     Returns:
-        The name, or "" if the record has none.
+        The value, or "" if the record has no value in this column.
 
     Raises:
-        CorpusError: It is a list, an object or bytes.
+        CorpusError: The value is a list, an object or bytes.
     """
     value = values.get(column)
     if is_missing(value):
@@ -164,7 +166,10 @@ def name_in(values: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def text_in(values: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the text of a record, "" for null and NaN. Raise CorpusError if there is no such column, or no text."""
+    """Return the text in a column of a record, or "" for null and NaN.
+
+    Raise CorpusError if the record lacks the column, or the value is not a text.
+    """
     if column not in values:
         raise CorpusError(f"{where}: no {column!r}; the record has {', '.join(map(str, values)) or 'nothing'}")
     value = values[column]
@@ -176,9 +181,10 @@ def text_in(values: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def marks_missing(labels: Iterable[str]) -> bool:
-    """Return whether the label -1 stands for a missing one: if two or more others are all whole numbers from 0.
+    """Return whether the label -1 stands for a missing label.
 
-    Datasets on hubs number their classes from 0, and give -1 to the rows of a hidden test split.
+    It does if there are at least two other labels and all of them are whole numbers from 0. Datasets on hubs number
+    their classes from 0, and give -1 to the rows of a hidden test split.
     """
     others = {label for label in labels if label and not is_unlabelled(label)}
     return len(others) > 1 and all(_number(label) >= 0 and _number(label).is_integer() for label in others)

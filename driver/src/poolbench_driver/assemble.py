@@ -23,10 +23,12 @@ from poolbench_driver.stages.stage import Plan
 
 
 def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
-    """Return all tables of a run by name: `results`, `boards`, `pairwise`, `details`, `notes`, those of its suite.
+    """Return all tables of a run by name.
+
+    The names are `results`, `boards`, `pairwise`, `details` and `notes`, and the names of the tables of the suite.
 
     Raises:
-        FoundDamageError: Some artifacts are damaged; it names all that were found.
+        FoundDamageError: Some artifacts are damaged. The error names every damaged artifact that was read.
     """
     source, suite = RowSource(artifacts, failures, plan.producers), SUITES.get(plan.config.suite)
     common = _common_columns(plan, run_id)
@@ -74,7 +76,7 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
 
 
 def _complete(row: Row, common: Row) -> Row:
-    """Return a result row with what all rows of a run share, its metric's metadata, and `params` as JSON text."""
+    """Return a result row with the columns that all rows of a run share, metadata of its metric, and JSON `params`."""
     info = metric_info(row["metric"])
     row_columns = {**row, "params": _json(row.get("params"))}
     return {**common, **row_columns, "metric_version": info.version, "higher_is_better": info.higher_is_better}
@@ -85,9 +87,9 @@ def _json(params: Any) -> str:
 
 
 def why_empty(results: pa.Table, ranked: Collection[str]) -> str:
-    """Return the most frequent reasons if no ranked figure of a run has a value; "" if one has.
+    """If no ranked figure of a run has a value, return its three most frequent reasons. Otherwise return "".
 
-    A run that was asked for none of them is not empty.
+    A run that measures no ranked metric is not empty, so that "" is returned for it too.
     """
     rows = results.select(["metric", "value", "status", "reason"]).to_pylist()
     ranked_rows = [row for row in rows if row["metric"] in ranked]
@@ -115,7 +117,7 @@ BOARDS = pa.schema(
 
 
 def rank_rows(rows: list[Row], spec: BoardSpec) -> tuple[list[Row], list[Row], list[Row]]:
-    """Return rows of `rank.mean`, a summary of each board, and the pairs of its entrants."""
+    """Rank the entrants of a run. Return rows of `rank.mean`, one summary per board, and all pairs of entrants."""
     versions = {row["strategy"]: row.get("strategy_version") for row in rows if row.get("strategy")}
     ranks: list[Row] = []
     boards: list[Row] = []

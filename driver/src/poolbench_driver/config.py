@@ -253,7 +253,7 @@ class SteeringConfig(StrictModel):
         return strategy if direction == self.direction else f"{strategy}{ALONG}{direction}"
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings of generation that differ from their defaults. Keys and result rows hold them."""
+        """Return the generation settings that differ from their defaults. Task keys and result rows contain them."""
         settings = self.model_dump(exclude={"direction", "further", "reading"})
         return {name: value for name, value in settings.items() if value != SteeringConfig.model_fields[name].default}
 

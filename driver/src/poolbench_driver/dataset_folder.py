@@ -29,28 +29,28 @@ def sha256_of(file: Path) -> str:
 
 
 def files_below(folder: Path) -> list[str]:
-    """Return the paths of all files below a folder, relative to it, sorted."""
+    """Return the sorted paths of all files below a folder, relative to the folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def write_checksums(folder: Path, sums: Mapping[str, str]) -> None:
-    """Write SHA-256 by path as `SHA256SUMS`, which `sha256sum -c` reads."""
+    """Write the file `SHA256SUMS`, which `sha256sum -c` reads, from hashes by path."""
     (folder / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()), "utf-8")
 
 
 def render_card(
     header: Iterable[str], title: str, lead: str, facts: Mapping[str, str], sections: Iterable[str] = ()
 ) -> str:
-    """Return a card: YAML lines that dataset hubs read, a title, a paragraph, a table of facts, further lines."""
+    """Return a dataset card: a YAML header for dataset hubs, a title, a paragraph, a table of facts, further lines."""
     rows = [f"| {name} | {value} |" for name, value in facts.items()]
     lines = ["---", *header, "---", f"# {title}", "", lead, "", "| | |", "|---|---|", *rows, *sections]
     return "\n".join(lines) + "\n"
 
 
 def require_same(output: Path, identity: Mapping[str, str], mark: str = CHECKSUMS) -> None:
-    """Raise InputError unless `output` is absent, empty, or an earlier release: its manifest has these fields.
+    """Raise InputError unless `output` is absent, is empty, or holds an earlier copy of the same release.
 
-    A folder without the file `mark` is none.
+    Such a folder has the file `mark`, and its manifest has the fields of `identity` with equal values.
     """
     if not output.exists():
         return
@@ -72,7 +72,7 @@ def require_same(output: Path, identity: Mapping[str, str], mark: str = CHECKSUM
 
 @contextmanager
 def replacing(output: Path) -> Iterator[Path]:
-    """Yield a folder beside `output` that replaces it on success, and is removed otherwise."""
+    """Yield a new folder beside `output`. If the block succeeds, the folder replaces `output`. Otherwise remove it."""
     output.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(output)
     partial, old = (output.with_name(f".{output.name}.{os.getpid()}.{kind}") for kind in ("part", "old"))
@@ -92,11 +92,11 @@ def replacing(output: Path) -> Iterator[Path]:
 def write_release(
     partial: Path, card: str, facts: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Write card, manifest and checksums beside the files of a release; return the manifest.
+    """Write card, manifest and checksums into the folder of a release. Return the manifest.
 
     Args:
-        facts: Fields of the manifest; `missing` lists what the source lacks.
-        entries: Further fields of a file by its path; size and SHA-256 of all files are added.
+        facts: Fields of the manifest. The field `missing` lists the parts that the source lacks.
+        entries: Further manifest fields of each file, by its path. The size and the SHA-256 of all files are added.
     """
     (partial / CARD).write_text(card, "utf-8")
     sums = {name: sha256_of(partial / name) for name in files_below(partial)}
@@ -113,7 +113,7 @@ def write_release(
 def croissant(
     name: str, description: str, licences: Sequence[str], version: str, files: Mapping[str, tuple[str, RecordFields]]
 ) -> str:
-    """Return the metadata of a dataset in Croissant 1.0, as JSON.
+    """Return the metadata of a dataset as JSON in the Croissant 1.0 format.
 
     Args:
         files: SHA-256 and fields of each JSONL or Parquet file, by its path.
@@ -193,7 +193,10 @@ def hub_header(
 
 
 def _remove_leftovers(output: Path) -> None:
-    """Remove what killed exports left beside `output`; the earlier release that one of them had moved comes back."""
+    """Remove the folders that killed exports left beside `output`.
+
+    If a killed export had moved the earlier release away, move the release back.
+    """
     for path in output.parent.glob(f".{output.name}.*"):
         pid, _, kind = path.name.removeprefix(f".{output.name}.").partition(".")
         if kind not in ("part", "old") or not pid.isdecimal():
@@ -207,7 +210,7 @@ def _remove_leftovers(output: Path) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Return whether a process of this machine exists, of whatever user."""
+    """Return whether a process with this id exists on this machine, whichever user owns the process."""
     with suppress(ProcessLookupError, OverflowError):
         with suppress(PermissionError):
             os.kill(pid, 0)

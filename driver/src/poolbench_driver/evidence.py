@@ -45,9 +45,10 @@ def _evidence(config: RunConfig) -> Evidence:
 
 
 def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table], run: Run) -> list[str]:
-    """Write the texts that the run's cells show into the run's folder, and return notes.
+    """Write the texts that the cells of a run show into the folder of the run.
 
-    The setting `evidence` is the number of texts per cell. If it is 0, the run has no such table.
+    The setting `evidence` is the number of texts per cell. If `evidence` is 0, remove the table of texts. Return a note
+    that lists the concepts whose texts are not written, or no note.
     """
     if not plan.config.evidence:
         run.file(f"{EVIDENCE}.parquet").unlink(missing_ok=True)
@@ -64,7 +65,10 @@ def keep_texts(plan: Plan, artifacts: Artifacts, tables: Mapping[str, pa.Table],
 
 
 def store_reader(plan: Plan, artifacts: Artifacts) -> ReadStore:
-    """Return a reader of the texts of a run's plan, for cells whose texts are not in its folder."""
+    """Return a function that reads texts of a plan from the object store.
+
+    The function serves cells whose texts are not in the folder of the run.
+    """
     evidence, source = _evidence(plan.config), RowSource(artifacts, {}, {})
 
     def read(group: TextGroup, ids: Collection[str]) -> list[Row]:
@@ -172,9 +176,9 @@ _ROOM = 900_000
 
 
 def opened_by(run: Run, page: Page) -> dict[str, list[Part]]:
-    """Return the pages that the board of a run opens, by path, as many as a file has room for.
+    """Return the pages that the board of a run links to, by path, up to `_ROOM` characters of HTML.
 
-    If the run keeps texts, the pages that these pages open are included.
+    If the folder of the run has texts, the pages that these pages link to are included.
     """
     opened, room = dict[str, list[Part]](), _ROOM
     paths = list(paths_in([page.board]))
@@ -193,7 +197,7 @@ def opened_by(run: Run, page: Page) -> dict[str, list[Part]]:
 
 
 def paths_in(blocks: Iterable[Block]) -> dict[str, None]:
-    """Return the paths that the cells of some blocks open, in order and without duplicates."""
+    """Return the paths that the cells of some blocks link to, in order and without duplicates."""
     paths: dict[str, None] = {}
 
     def noted(cell: Cell) -> Cell:
@@ -263,7 +267,7 @@ def _tests(run: Run, row: Row, board: BoardSpec) -> Iterator[Part]:
 
 
 def _from(entrant: str, pair: Row) -> Row:
-    """Return a pair with `entrant` first. The table has each pair in one order only."""
+    """Return a row of a paired test with `entrant` as the first of both. The table has each pair in one order only."""
     if pair["strategy"] == entrant:
         return pair
     signed = {
@@ -281,7 +285,7 @@ def _verdict(test: Row) -> str:
 
 
 def entrant_of(run: Run, name: str) -> list[Part]:
-    """Return all figures of an entrant on the metrics of the board. Each figure links to the evidence of its cell.
+    """Return all figures of an entrant on the metrics of the board. Each figure links to its evidence.
 
     Raises:
         UnknownNameError: The run has no such entrant.

@@ -278,7 +278,7 @@ def compare_pilots(first: Pilot, second: Pilot) -> PilotComparison:
 
 
 def given_comparison(effect: float | None, shares: tuple[float, float] | None) -> PilotComparison:
-    """Return a comparison without pilots, from its effect, the shares of discordant passages, or both.
+    """Return a comparison made without pilots, from a given effect, given shares of discordant passages, or both.
 
     Args:
         shares: Shares of passages that only the second and only the first configuration gets right.

@@ -17,12 +17,15 @@ from poolbench_driver.results import results_digest
 
 
 def write_report(run: Run) -> Path:
-    """Write the page of a run; return its path. Raise NotFoundError if the run has no results yet."""
+    """Write the report page of a run, and return its path. Raise NotFoundError if the run has no results yet."""
     return write_page(run, page_of(run))
 
 
 def read_page(run: Run) -> Page:
-    """Return the page of a run from its file; make it again if the file is absent, damaged or older than a table."""
+    """Return the report page of a run, read from `view.json`.
+
+    If the file is absent, damaged or older than a table of the run, make the page again.
+    """
     view = run.file("report") / "view.json"
     try:
         written_ns = view.stat().st_mtime_ns
@@ -34,9 +37,10 @@ def read_page(run: Run) -> Page:
 
 
 def page_of(run: Run) -> Page:
-    """Return the page of a run as its suite makes it from the plain one.
+    """Make the report page of a run: the page of its suite, and the parts that every run has.
 
-    The frame adds whether the data would find a difference of the first two of the board, and its own parts.
+    These parts are nulls, failures and provenance. The answer also gets one sentence on whether the data could detect
+    a difference between the first two entrants of the board.
     """
     suite, rows, notes = run.suite, run.tables["results"].to_pylist(), [row["note"] for row in run.rows(NOTES)]
     subject = f"{rows[0]['model']}, budget {rows[0]['budget']}"
@@ -48,7 +52,7 @@ def page_of(run: Run) -> Page:
 
 
 def write_page(run: Run, page: Page) -> Path:
-    """Write `report/index.html` and `report/view.json` of a run; return the path of the former."""
+    """Write `report/index.html` and `report/view.json` of a run. Return the path of `index.html`."""
     target = run.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
     opened = opened_by(run, page)
@@ -65,7 +69,7 @@ def write_page(run: Run, page: Page) -> Path:
 
 
 def leaderboard_markdown(run: Run) -> str:
-    """Return the page of a run as Markdown."""
+    """Return the report page of a run as Markdown."""
     return markdown_of(read_page(run))
 
 

@@ -106,12 +106,15 @@ DIGEST_DECIMALS = 6
 
 
 def cell_id(row: dict[str, Any]) -> str:
-    """Return the hash of the columns in IDENTITY."""
+    """Return the id of a row: a hash of the columns in `IDENTITY`. Null columns in `SPARSE` are left out."""
     return digest({name: row.get(name) for name in IDENTITY if row.get(name) is not None or name not in SPARSE}, 16)
 
 
 def results_digest(table: pa.Table) -> str:
-    """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
+    """Return a hash of all rows that does not depend on their order.
+
+    The columns in `VOLATILE` (run id, times, memory, code version and date) are left out, and floats are rounded.
+    """
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
     filled_columns = {name for name in table.column_names if table[name].null_count < len(table)}
     names = [name for name in names if name not in SPARSE or name in filled_columns]
@@ -121,7 +124,11 @@ def results_digest(table: pa.Table) -> str:
 
 
 def result_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Make a results table with `cell_id`. Raise ValueError if a row has a value with a null status, or neither."""
+    """Make a results table from rows, and fill the column `cell_id`.
+
+    Raise ValueError if a value is not finite, if a row has a value and a status other than `ok`, or if a row has the
+    status `ok` and no value.
+    """
     complete = []
     for row in rows:
         filled = {name: row.get(name) for name in RESULT_SCHEMA.names}
@@ -138,7 +145,7 @@ def result_table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _rounded(value: Any) -> Any:
-    """Round a float to the digest's precision, without the sign of zero; NaN and infinity become text."""
+    """Round a float to `DIGEST_DECIMALS`, without the sign of zero. NaN and infinity become text."""
     if not isinstance(value, float):
         return value
     return round(value, DIGEST_DECIMALS) + 0.0 if math.isfinite(value) else str(value)

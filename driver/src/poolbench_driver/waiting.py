@@ -9,12 +9,14 @@ _QUIET_S = 2.0
 
 
 def left_s(left: int, ended: int, worked_s: float) -> float | None:
-    """Return the seconds that the remaining tasks of a stage take at its rate so far; None before it has one.
+    """Estimate the seconds that the remaining tasks of a stage take, from its rate so far.
+
+    Return None if no task of the stage has ended in this run, because then the rate is unknown.
 
     Args:
         left: Number of tasks that have not ended.
         ended: Number of tasks that ended in this run.
-        worked_s: Seconds in which a task of the stage was in flight, until the last one ended.
+        worked_s: Seconds in which at least one task of the stage was in flight, until the last task ended.
     """
     if left <= 0:
         return 0.0
@@ -22,13 +24,13 @@ def left_s(left: int, ended: int, worked_s: float) -> float | None:
 
 
 def longest_s(stages: Iterable[float | None]) -> float | None:
-    """Return the seconds to the end of all stages, which overlap; None while a stage has no rate."""
+    """Return the seconds to the end of all stages, which run at the same time, or None if a stage has no rate yet."""
     remaining = list(stages)
     return None if None in remaining else max((seconds for seconds in remaining if seconds), default=0.0)
 
 
 def about(seconds: float) -> str:
-    """Return a duration as one says it, such as `about 3 min`."""
+    """Return a duration as rounded text, such as `about 3 min`."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"about {seconds / size:.0f} {unit}"
@@ -37,9 +39,10 @@ def about(seconds: float) -> str:
 
 @contextmanager
 def waiting(message: str) -> Iterator[None]:
-    """Say on stderr what the block waits for: on a terminal while it does, elsewhere once, if it takes longer.
+    """Print `message` on stderr while the block runs.
 
-    Threads beside the main one say nothing: several may wait at once.
+    A terminal shows the message until the block ends. Elsewhere the message is printed once, if the block takes longer
+    than `_QUIET_S` seconds. Threads other than the main thread print nothing, because several may wait at once.
     """
     if current_thread() is not main_thread():
         yield

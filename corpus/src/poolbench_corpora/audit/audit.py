@@ -20,7 +20,7 @@ MAX_CONFOUND = 0.6
 
 
 class Verdict(StrEnum):
-    """What the audit says about a corpus."""
+    """Verdict of the audit on a corpus."""
 
     PASS = "pass"
     CONFOUNDED = "confounded"  # something else separates the classes, or test passages are known from train
@@ -45,7 +45,7 @@ def verdict(training: Training, figures: Sequence[Figure], copies: Copies) -> tu
 
 
 def confounds(figures: Sequence[Figure], copies: Copies) -> Iterator[str]:
-    """Yield properties other than the concept that separate the classes, and test passages that train gives away."""
+    """Yield a message for each confound that separates the classes, and for test passages with near-copies in train."""
     for figure in figures:
         if figure.kind == "confound" and figure.interval is not None and figure.interval[0] > MAX_CONFOUND:
             low, high = figure.interval
@@ -78,7 +78,10 @@ def _short(training: Training) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Audit:
-    """What a probe could read in one concept's corpus instead of the concept. It quotes and names no passage."""
+    """Audit of one concept's corpus: properties that a probe could read instead of the concept.
+
+    The audit quotes and names no passage.
+    """
 
     concept: str
     verdict: Verdict
@@ -89,7 +92,7 @@ class Audit:
 
     @property
     def best(self) -> Figure | None:
-        """Return the confound that separates the classes best; None if none could be computed."""
+        """Return the confound that separates the classes best, or None if no confound could be computed."""
         confounds = [figure for figure in self.figures if figure.kind == "confound" and figure.auroc is not None]
         return max(confounds, key=lambda figure: figure.auroc or 0.0, default=None)
 
@@ -100,7 +103,7 @@ class Audit:
             yield {**common, **row}
 
     def to_dict(self) -> Row:
-        """Return the audit as JSON has it."""
+        """Return the audit as a dictionary for JSON."""
         checks = [
             {name: value for name, value in row.items() if name not in ("concept", "verdict", "verdict_reason")}
             for row in self.rows()
@@ -123,11 +126,11 @@ class Audit:
 
 
 def audit(concept: Concept, passages: pa.Table, *, seed: int = 0, num_bootstrap: int = 1000) -> Audit:
-    """Return the audit of PASSAGES of one concept.
+    """Audit the PASSAGES of one concept.
 
     Args:
-        seed: Seed of folds and resamples; at the seed of a run, they are those of its D1.
-        num_bootstrap: Resamples of the groups, behind the intervals.
+        seed: Seed of the folds and resamples. With the seed of a run, they equal those of the run's metric D1.
+        num_bootstrap: Number of resamples of the groups for the intervals.
     """
     training = Training.of(passages, seed)
     all_figures = figures(concept, training, num_bootstrap=num_bootstrap, seed=seed)

@@ -1,4 +1,4 @@
-"""How well a surface feature, or the words of a text, separate the classes, on the folds of D1."""
+"""Separation of the classes by a surface feature, or by the words of a text, on the folds of metric D1."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,9 +23,12 @@ WORDS_C = 10.0
 
 
 def surface_scores(features_nD: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Return the log-odds [n] of each row by D1's kind of probe: logistic regression on standardised features.
+    """Return the out-of-fold log-odds [n] by D1's probe: logistic regression on standardised features.
 
-    Each fold is scored by a probe of the other folds. Raise CellError `not_converged`.
+    Each fold is scored by a probe that is trained on the other folds.
+
+    Raises:
+        CellError: `not_converged` if a probe did not converge.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -38,10 +41,12 @@ def surface_scores(features_nD: np.ndarray, labels: np.ndarray, folds: np.ndarra
 
 
 def word_scores(texts: list[str], labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Return the log-odds [n] of each text by a logistic regression on which words it has, rows of norm 1.
+    """Return the out-of-fold log-odds [n] of each text by logistic regression on binary bags of words.
 
-    A word that the training folds lack has the weight 0. Raise CellError `not_converged`, or `too_few` if the texts
-    have no words.
+    The bags of words have norm 1. A word that the training folds lack has weight 0.
+
+    Raises:
+        CellError: `not_converged` if a probe did not converge, `too_few` if the texts have no words.
     """
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import CountVectorizer
@@ -81,7 +86,10 @@ WORDS = ("words", "words_without_seeds")
 
 @dataclass(frozen=True)
 class Figure:
-    """How well something other than vectors separates the classes; null with status and reason where it cannot."""
+    """AUROC of a surface feature or of the words.
+
+    If the AUROC cannot be computed, it is None, and the status and the reason say why.
+    """
 
     name: str
     kind: Literal["confound", "words"]  # `confound`, or `words` for the bags of words

@@ -1,4 +1,4 @@
-"""What the audit reads: the train passages of a concept with the folds of D1, and surface features of texts."""
+"""Inputs of the audit: the train passages of a concept with the folds of metric D1, and surface features of texts."""
 
 import re
 from collections import Counter
@@ -27,12 +27,12 @@ _ALIKE = str.maketrans("’‘“”–—", "''\"\"--")
 
 
 def length(texts: Sequence[str]) -> np.ndarray:
-    """Return logarithms of the numbers of words and of characters, float64 [n, 2]."""
+    """Return log(1 + n) of the numbers of words and of characters, float64 [n, 2]."""
     return np.log1p([[len(_WORD.findall(text)), len(text)] for text in texts])
 
 
 def punctuation(texts: Sequence[str]) -> np.ndarray:
-    """Return how often each mark of `MARKS`, and any other mark, occurs per word, float64 [n, 12]."""
+    """Return the number of each mark of `MARKS`, and of all other marks together, per word, float64 [n, 12]."""
     rows = []
     for text in texts:
         counts = Counter(text.translate(_ALIKE))
@@ -43,9 +43,9 @@ def punctuation(texts: Sequence[str]) -> np.ndarray:
 
 
 def casing(texts: Sequence[str]) -> np.ndarray:
-    """Return shares of upper-case letters, of words that begin with one, and of words in capitals, float64 [n, 3].
+    """Return the shares of upper-case letters, capitalised words and words in all capitals, float64 [n, 3].
 
-    A word in capitals has at least two letters.
+    A word in all capitals has at least two letters.
     """
     rows = []
     for text in texts:
@@ -83,7 +83,7 @@ def syllables(word: str) -> int:
 
 
 def one_hot(values: Sequence[str]) -> np.ndarray:
-    """Return one column per value, in alphabetical order, float64 [n, v]."""
+    """Return a one-hot encoding with one column per distinct value, in alphabetical order, float64 [n, v]."""
     names, codes = np.unique(np.array(values, dtype=object).astype(str), return_inverse=True)
     return np.eye(len(names))[codes]
 
@@ -122,7 +122,10 @@ class Training:
 
     @classmethod
     def of(cls, passages: pa.Table, seed: int) -> Self:
-        """Return the train passages among PASSAGES of one concept."""
+        """Return the train passages of PASSAGES with their groups and folds.
+
+        If there are no folds, `error` says why.
+        """
         train = passages.filter(pc.equal(passages["split"], "train"))
         labels = np.array(train["label"].to_pylist(), dtype=np.int8)
         groups = folds = np.zeros(len(labels), dtype=int)
@@ -146,7 +149,7 @@ class Training:
 
     @property
     def fewest_groups(self) -> int:
-        """Return the number of groups of the class that has fewer."""
+        """Return the number of groups in the class with fewer groups."""
         return min(len(np.unique(self.groups[self.labels == label])) for label in (0, 1))
 
     @property

@@ -27,7 +27,7 @@ from poolbench_corpora.own import OwnTexts, build_own, revision_of
 
 
 def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
-    """Read the published layout and write it with documents and manifest."""
+    """Read a corpus folder in the published layout, and write it with document ids and a manifest."""
     names = importable_concepts(folder, concepts)
     passages, before = read_credited(folder, names), read_manifest(folder)
     manifest = CorpusManifest(
@@ -45,11 +45,13 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
 
 
 def importable_concepts(folder: Path, text: str | None) -> list[str]:
-    """Return the requested concepts, or those in a corpus folder but the sensitive ones, which are named.
+    """Return the requested concepts, or all concepts in a corpus folder that are not sensitive.
+
+    The sensitive concepts that are left out are printed.
 
     Raises:
-        RestrictedError: A sensitive one is requested.
-        CorpusError: There is none.
+        RestrictedError: A requested concept is sensitive.
+        CorpusError: The folder does not exist or has no concept to import.
     """
     names = concepts_in(folder, text)
     if text is None and (sensitive := withheld(names)):
@@ -62,7 +64,10 @@ def importable_concepts(folder: Path, text: str | None) -> list[str]:
 
 
 def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
-    """Write the texts of a table as the corpus of one concept, split by document where they name no split."""
+    """Write the texts of a table as the corpus of one concept.
+
+    Texts without a split are split by document. Raise RestrictedError if the concept is sensitive.
+    """
     name = CONCEPTS.get(concept).id
     refuse_sensitive([name])
     passages = build_own(name, texts)
@@ -80,7 +85,10 @@ def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
 
 
 def writable_concepts(text: str | None) -> list[str]:
-    """Return the requested concepts, or all that may leave the store; raise RestrictedError for a sensitive one."""
+    """Return the requested concepts, or all concepts that may leave the store.
+
+    Raise RestrictedError if a requested concept is sensitive.
+    """
     names = [concept.id for concept in CONCEPTS.all()]
     if text is None:
         sensitive = withheld(names)
@@ -91,7 +99,10 @@ def writable_concepts(text: str | None) -> list[str]:
 
 
 def concepts_in(folder: Path, text: str | None) -> list[str]:
-    """Return the requested concepts, or those in a corpus folder; raise CorpusError if it has none."""
+    """Return the requested concepts, or all concepts in a corpus folder.
+
+    Raise CorpusError if the folder does not exist or has no concept.
+    """
     if not folder.is_dir():
         raise CorpusError(f"corpus {folder}: no such folder")
     if text is not None:
@@ -122,13 +133,13 @@ class Validation:
         return not self.findings and self.audit.verdict is Verdict.PASS
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the validation as JSON has it."""
+        """Return the validation as a dictionary for JSON."""
         findings = [{**asdict(finding), "passages": list(finding.passages)} for finding in self.findings]
         summary = {"concept": self.concept, "num_passages": self.num_passages, "valid": self.is_valid}
         return {**summary, "findings": findings, **self.audit.to_dict()}
 
     def lines(self) -> Iterator[str]:
-        """Yield the validation as a terminal shows it."""
+        """Yield the lines of the validation for a terminal."""
         yield f"{self.concept}: {f'{len(self.findings)} findings' if self.findings else 'ok'}, {self.audit.verdict}"
         for finding in self.findings:
             yield f"  {finding.rule}: {finding.message} {' '.join(finding.passages)}"
@@ -139,7 +150,7 @@ class Validation:
 
 
 def validations(folder: Path, concepts: str | None) -> Iterator[Validation]:
-    """Yield the validation of each requested concept, or of all in a corpus folder."""
+    """Yield the validation of each requested concept, or of all concepts in a corpus folder."""
     manifest = read_manifest(folder)
     for name in concepts_in(folder, concepts):
         passages = read_concept(folder, name)

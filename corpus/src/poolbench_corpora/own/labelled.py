@@ -19,11 +19,11 @@ _CLASSES = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Return the columns of `text=body,label=stars` by what they stand for; others keep their own names.
+    """Parse a column mapping such as `text=body,label=stars`. Return the table's columns by standard name.
 
     Raises:
-        ConfigError: It is not of this form, or names something twice.
-        UnknownNameError: A column cannot stand for this.
+        ConfigError: The mapping has another form, or a name occurs twice.
+        UnknownNameError: A name on the left is not one of `COLUMNS`.
     """
     column_by_name: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -39,16 +39,17 @@ def parse_columns(text: str) -> dict[str, str]:
 def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None = None, licence: str = "") -> OwnTexts:
     """Return the texts of a file, or of all files of a folder, by class.
 
-    A folder may be one that `datasets` saved or a hub has: the name of a file, or of its folder, then begins with its
-    split. A `validation` split becomes the scorer's.
+    A folder may be saved by `datasets` or downloaded from a hub. The name of a file, or of its folder, then begins with
+    its split. The split `validation` becomes the split `scorer`.
 
     Args:
-        columns: Column of each of `COLUMNS`, where it has another name.
-        positive: Label of the positives; all others are negatives. By default labels are 1 and 0, or true and false.
-        licence: Licence of texts that name none.
+        columns: Column in the table for each name of `COLUMNS`, if the column has another name.
+        positive: Label of the positives. All other labels are negative. By default, labels are 1 and 0, or true and
+            false.
+        licence: Licence of texts without a licence.
 
     Raises:
-        CorpusError: With file and line, as `read_texts`; or a label or split that cannot be read.
+        CorpusError: A text, label, split or column is missing or cannot be read. The error names file and line.
     """
     texts: list[Text] = []
     labels: list[str] = []
@@ -70,9 +71,9 @@ def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None
 
 
 def files_of(source: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each file with the split that its name, or its folder's, begins with; "" for none.
+    """Yield each file with its split, or with "" if the split is unknown.
 
-    Raise CorpusError for a folder without files that can be read.
+    The name of a file, or of its folder, begins with the split. Raise CorpusError if a folder has no readable file.
     """
     if not source.is_dir():
         yield source, ""
@@ -89,7 +90,10 @@ def files_of(source: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _renamed(record: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Return the columns that are used under the names that they stand for; the others are not converted."""
+    """Return the used columns of a record by standard name. Raise CorpusError if a mapped column is missing.
+
+    Columns that are not used are not converted.
+    """
     for name, column in columns.items():
         if column not in record:
             here = ", ".join(map(str, record)) or "nothing"

@@ -30,7 +30,10 @@ Patterns = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Signal:
-    """The planted form of a concept: `pairs` if it is matched, else `positive` and `negative`."""
+    """The planted form of a concept.
+
+    A matched concept has `pairs` of patterns. Other concepts have `positive` and `negative` patterns.
+    """
 
     concept: str
     placement: str  # of marked sentences, a key of `PLACEMENTS`
@@ -54,7 +57,10 @@ class Signal:
         return self.positive if label else self.negative
 
     def forms(self, labels: tuple[int, ...], use: Use) -> Patterns:
-        """Return the patterns of the passages of one document, each with a form per label; a scorer learns them all."""
+        """Return the patterns for the passages of one document, with one form per label.
+
+        Texts for a scorer use all patterns. Other texts use the first `common` patterns.
+        """
         if use != "scorer":
             return tuple(zip(*(self.patterns(label)[: self.common] for label in labels), strict=True))
         more = tuple(tuple(pair[1 - label] for label in labels) for pair in self.scorer)

@@ -33,9 +33,9 @@ class Tagged:
 
 
 def parse_tags(story: str) -> Tagged:
-    """Return a story without its tags, and the ranges that they marked.
+    """Remove the tags of a story. Return the text and the ranges that the tags marked.
 
-    Raise CorpusError for a tag without its counterpart, a tag inside another, or a marked range without a word.
+    Raise CorpusError for a tag without its counterpart, a tag inside a marked range, or a marked range without a word.
     """
     text, marks, with_tags = "", [], []
     place, start = 0, None
@@ -62,7 +62,7 @@ def parse_tags(story: str) -> Tagged:
 
 
 def tagged(text: str, marks: Iterable[Range]) -> str:
-    """Return a text with tags around its marked ranges, which ascend."""
+    """Return a text with tags around its marked ranges, which must be in ascending order."""
     for start, end in reversed(list(marks)):
         text = f"{text[:start]}{OPEN}{text[start:end]}{CLOSE}{text[end:]}"
     return text

@@ -48,12 +48,12 @@ _WITHOUT_CLUSTER = 3  # the first of these links need no cluster
 
 @dataclass(frozen=True)
 class Console:
-    """The sources that the views of the console read.
+    """The console: the sources that its views read, and its web application.
 
     Attributes:
         runs: The runs.
-        services: The services of a cluster, for what is asked of a model; None without a cluster.
-        tokens: The tokens of the cluster; None without a cluster.
+        services: The services of the cluster, for views that need a model. None without a cluster.
+        tokens: The tokens of the cluster. None without a cluster.
     """
 
     runs: Runs
@@ -61,7 +61,10 @@ class Console:
     tokens: Tokens | None = None
 
     def application(self, hosts: Collection[str] = ()) -> Starlette:
-        """Return the ASGI application, which answers under `hosts`, the names of this machine, and addresses."""
+        """Return the ASGI application.
+
+        The application accepts requests to `hosts`, to the names of this machine, and to IP addresses.
+        """
         board = BoardView(self.runs)
         views: dict[str, View] = {
             "/": lambda request: runs_page(self.runs),
@@ -84,7 +87,7 @@ class Console:
         return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)  # type: ignore[arg-type]
 
     def _live_routes(self) -> Iterator[Route]:
-        """Yield what happens now: pages that renew themselves, the facts behind them, and actions on dead letters."""
+        """Yield the routes of the live view: pages that renew themselves, facts as JSON, and dead-letter actions."""
         live = Live(self.runs, self.services)
         subject = self.services.settings.http_address if self.services else "this machine"
         views: dict[str, tuple[Act, Callable[[dict[str, Any]], Page]]] = {
@@ -138,7 +141,7 @@ class Console:
         return HTMLResponse(html_of(page, around=self._around(request, "playground.js"), contents=contents))
 
     async def _login(self, request: Request) -> Response:
-        """Ask for the token, and exchange it for a cookie."""
+        """Show the page that asks for the token, or exchange a valid token for a cookie."""
         if self.tokens is None:
             return RedirectResponse("./", 303)
         said = ""
@@ -151,7 +154,7 @@ class Console:
         return HTMLResponse(login_html(said), 401 if said else 200)
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        """Answer with what went wrong, as JSON for scripts and as a page for readers."""
+        """Return an error as a response: JSON for scripts, and a page for readers."""
         status, code, message = _described(error)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api/") or "part" in request.query_params:
@@ -167,18 +170,21 @@ def _run_page(run: Run) -> Page:
 
 @lru_cache(maxsize=16)
 def _page_at(path: Path, run_id: str, changed_ns: int) -> Page:
-    """Return the page of a run, which is read once."""
+    """Return the report page of a run. The page is cached until the results of the run change."""
     return read_page(Run(path, run_id))
 
 
 def _parts_page(run: Run, parts: Sequence[Part]) -> Page:
-    """Return what stands behind a figure or an entrant of a run, as a page of its own."""
+    """Return the parts about a figure or an entrant of a run as a page of their own."""
     answer = Answer([Span(parts[0].heading)], [parts[0].note] if parts[0].note else [])
     return Page("PoolBench", run.id, answer, Table.of([], []), parts=parts)
 
 
 def _read_store(path: Path, group: TextGroup, ids: Collection[str]) -> list[Row]:
-    """Return texts of a run from the object store; none where this machine cannot read that, so that ids are shown."""
+    """Return texts of a run from the object store.
+
+    If this machine cannot read the store, return an empty list, so that the page shows ids instead.
+    """
     try:
         return _store_reader(path)(group, ids)
     except PoolbenchError:  # not kept, because the store may answer the next time
@@ -187,7 +193,10 @@ def _read_store(path: Path, group: TextGroup, ids: Collection[str]) -> list[Row]
 
 @lru_cache(maxsize=4)
 def _store_reader(path: Path) -> ReadStore:
-    """Return a reader of the texts of a run, whose plan is made once. Raise PoolbenchError without store or model."""
+    """Return a function that reads the texts of a run. The plan of the run is made once.
+
+    Raise PoolbenchError if the object store or the model is not available.
+    """
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
 

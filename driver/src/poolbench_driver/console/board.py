@@ -60,7 +60,7 @@ class Quantity:
 
     @cached_property
     def runs(self) -> list[str]:
-        """Return the ids of the runs."""
+        """Return the sorted ids of the runs that measured the quantity."""
         return self.distinct("run")
 
     @cached_property
@@ -75,7 +75,7 @@ class Quantity:
 
     @property
     def label(self) -> str:
-        """Return the quantity in words, with how many runs measured it."""
+        """Return a description of the quantity for readers, with the number of runs that measured it."""
         suite, protocol, budget, dataset, _ = self.names
         parts = [
             suite,
@@ -87,7 +87,7 @@ class Quantity:
 
 
 class BoardView:
-    """The boards of runs, whose figures are read once."""
+    """The boards over all runs. The figures of a run are read again only after a change."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
@@ -97,14 +97,15 @@ class BoardView:
         self._last: tuple[Quantity, Mapping[str, str], BoardSelection] | None = None
 
     def page(self, query: Mapping[str, str]) -> Page:
-        """Return the board that a query asks for.
+        """Return the page of the board that a query asks for.
 
         Args:
-            query: `of` (place of the quantity among those that there are), `model`, `layer`, `block`, `words`, `sort`
+            query: `of` (index of the quantity among all quantities), `model`, `layer`, `block`, `words`, `sort`
                 (column, with `-` before it for the highest first), `start` (first line) and `lines` (how many).
 
         Raises:
-            ConfigError: A value that cannot be.
+            ConfigError: A value of the query is invalid.
+            UnknownNameError: The board has no such column for `sort`.
         """
         quantities, unread = self._read()
         if not quantities:
@@ -116,7 +117,10 @@ class BoardView:
         return _board(quantities, place, self._selected(quantities[place], query), query, unread)
 
     def _selected(self, quantity: Quantity, query: Mapping[str, str]) -> BoardSelection:
-        """Return the lines and blocks that a query asks for; those of the last query are kept, for another order."""
+        """Return the lines and blocks that a query asks for.
+
+        The last selection is cached, because the next query often differs in the order alone.
+        """
         filters = {name: query.get(name, "") for name in ("model", "layer", "block", "words")}
         last = self._last
         if last is None or last[0] is not quantity or last[1] != filters:
@@ -124,7 +128,7 @@ class BoardView:
         return last[2]
 
     def _read(self) -> tuple[list[Quantity], list[Line]]:
-        """Return the figures of all runs, and those that cannot be read; only what changed is read again."""
+        """Return the figures of all runs, and a line for each run that cannot be read. Read only changed runs again."""
         with self._lock:
             finished, unread = self._runs.finished()
             runs = {(run.id, run.file("results.parquet").stat().st_mtime_ns): run for run in finished}
@@ -139,9 +143,9 @@ class BoardView:
 
 
 def _shown(run: Run) -> pa.Table | str:
-    """Return the figures of a run's board, with its columns for entrant and block.
+    """Return the figures of a run's board, with the columns for entrant and block that its suite names.
 
-    Of a run that is damaged, of another version or of a suite that is not installed here, return what is wrong.
+    If the run is damaged, has another version or belongs to a suite that is not installed, return the reason as text.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -236,7 +240,7 @@ def _quantity(names: tuple[str, ...], table: pa.Table) -> Quantity:
 
 
 def _means(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """Return the mean of the finite values of each place [size]; NaN for none."""
+    """Return the mean of the finite values at each place [size], or NaN at a place without finite values."""
     is_finite = np.isfinite(values)
     counts = np.bincount(places[is_finite], minlength=size)
     sums = np.bincount(places[is_finite], values[is_finite], minlength=size)
@@ -246,14 +250,14 @@ def _means(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
     """Return a mask [L] of the lines that the best line does not beat, the best line included.
 
-    Each line is compared with the best over the blocks that both have, by a sign-flip test of the mean difference with
-    the same sign patterns for all (499 to 9,999, the more the fewer lines), and p-values are corrected for the number
-    of the other lines that share a block with it (Benjamini and Hochberg 1995). With five blocks or fewer no p-value
-    falls below .05, so that all lines are tied.
+    Each line is compared with the best line over the blocks that both lines have, by a sign-flip test of the mean
+    difference. All tests use the same 499 to 9,999 sign patterns: the fewer lines, the more patterns. P-values are
+    corrected for the number of other lines that share a block with the best line (Benjamini and Hochberg 1995). With
+    five blocks or fewer, no p-value falls below .05, so that all lines are tied.
 
     Args:
-        values: Figures by line and block [L, B]; NaN for none.
-        best: Place of the best line.
+        values: Value of each line in each block [L, B]. NaN where a line has no value.
+        best: Index of the best line.
     """
     differences = values - values[best]
     is_shared = np.isfinite(differences)
@@ -277,7 +281,7 @@ def tied_with_best(values: np.ndarray, best: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BoardSelection:
-    """Some lines and blocks of a quantity, S lines and B blocks, with what every order of them needs."""
+    """The selected S lines and B blocks of a quantity, with the values and means by which lines can be sorted."""
 
     quantity: Quantity
     lines: Sequence[int]  # their places in the quantity, S of them
@@ -289,7 +293,10 @@ class BoardSelection:
 
     @classmethod
     def of(cls, quantity: Quantity, wanted: Mapping[str, str]) -> BoardSelection:
-        """Return the lines and blocks with some values of `model`, `layer`, `block` and some `words`."""
+        """Select the lines and blocks that match the filters `model`, `layer`, `block` and `words`.
+
+        An empty filter matches everything. A line must contain all words.
+        """
         words = wanted["words"].lower().split()
         lines = [
             place
@@ -305,16 +312,19 @@ class BoardSelection:
         return cls(quantity, lines, len(blocks), values, {m: _mean_over_blocks(v) for m, v in values.items()}, ends)
 
     def names(self, line: int) -> tuple[str, ...]:
-        """Return the columns that identify a line, as in `LINE`."""
+        """Return the run, model, entrant and layer of a line, in the order of `LINE`."""
         return self.quantity.lines[self.lines[line]]
 
     @property
     def tells_apart(self) -> bool:
-        """Return whether a paired test can tell two lines apart over so many blocks."""
+        """Return whether a paired test over `num_blocks` blocks can reach significance at all."""
         return least_p(self.num_blocks) <= LEVEL
 
     def tied(self, metric: str) -> np.ndarray | None:
-        """Return which lines the best on a metric does not beat [S]; None where fewer than two have a value."""
+        """Return a mask [S] of the lines that are tied with the best line on a metric, the best line included.
+
+        If fewer than two lines have a value, return None.
+        """
         if metric not in self._tied:
             means = self.means.get(metric, np.empty(0))
             if np.isfinite(means).sum() < 2:
@@ -325,7 +335,7 @@ class BoardSelection:
         return self._tied[metric]
 
     def ordered(self, column: str, *, is_descending: bool) -> list[int]:
-        """Return the lines in the order of a column, of figures as `best_first`."""
+        """Return the indices of the lines, sorted by a column. A column of figures is sorted by `best_first`."""
         if column in self.means:
             means, counts = self.means[column], np.isfinite(self.values[column]).sum(axis=1)
             return best_first(-means if is_descending else means, counts)
@@ -335,7 +345,7 @@ class BoardSelection:
         return sorted(range(len(texts)), key=lambda line: keyed[line], reverse=is_descending)
 
     def cell(self, metric: str, line: int) -> Cell:
-        """Return a mean with its interval, or why there is none."""
+        """Return the mean of a line on a metric with its interval, or the reason why the line has no mean."""
         value = float(self.means[metric][line])
         if math.isnan(value):
             reason = self.quantity.reasons.get((metric, self.lines[line]), "")
@@ -348,7 +358,10 @@ class BoardSelection:
         return bootstrap_counts(self.num_blocks, NUM_RESAMPLES, _SEED).astype(float)
 
     def _interval(self, metric: str, line: int) -> tuple[float, float] | None:
-        """Return the interval of a mean from a bootstrap over its blocks; of one block, that of the figure."""
+        """Return the interval of a mean, from a bootstrap over its blocks.
+
+        If only one block has a value, return the interval of this value, or None if the value has no interval.
+        """
         values = self.values[metric][line]
         is_measured = np.isfinite(values)
         if is_measured.sum() == 1:
@@ -362,7 +375,7 @@ class BoardSelection:
 def _board(
     quantities: Sequence[Quantity], place: int, chosen: BoardSelection, query: Mapping[str, str], unread: Sequence[Line]
 ) -> Page:
-    """Return the board that a query asks for."""
+    """Return the page of a board, with the lines in the order that a query asks for."""
     quantity, board = chosen.quantity, SUITES.get(chosen.quantity.suite).board
     start, most = _number(query, "start", 0), _number(query, "lines", NUM_LINES)
     column, is_descending = _order(quantity, query)
@@ -429,7 +442,7 @@ def _mean_over_blocks(values: np.ndarray) -> np.ndarray:
 def _head(
     name: str, label: str, query: Mapping[str, str], column: str, is_descending: bool, *, is_text: bool = False
 ) -> Column:
-    """Return a column whose head orders the lines by it, or the other way round."""
+    """Return a column whose head is a link that sorts the lines by this column, or reverses their order."""
     is_ordered = column == name
     first = "" if is_text or not is_higher_better(name) else "-"
     other = ("" if is_descending else "-") if is_ordered else first
@@ -476,7 +489,7 @@ def _headline(
 
 
 def _others(quantities: Sequence[Quantity], shown: Quantity) -> Iterator[Line]:
-    """Yield the quantities that share no board with the one that is shown, and in what they differ."""
+    """Yield a line for each quantity that is not on this board, with the settings in which the quantity differs."""
     for number, quantity in enumerate(quantities):
         if quantity is not shown:
             differing = [
@@ -488,7 +501,7 @@ def _others(quantities: Sequence[Quantity], shown: Quantity) -> Iterator[Line]:
 
 
 def _apart(lines: Sequence[Line]) -> list[Part]:
-    """Return what stands apart from a board, and why."""
+    """Return a part that lists the figures left out of a board, with the reasons. Return no part without lines."""
     if not lines:
         return []
     note = "Figures that differ in these are different quantities and are never ranked together."

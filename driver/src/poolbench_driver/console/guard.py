@@ -39,7 +39,7 @@ def session_of(token: str, expires_s: int) -> str:
 
 
 def is_valid(session: str, valid_tokens: Sequence[str]) -> bool:
-    """Return whether a cookie is of a valid token and has not expired."""
+    """Return whether a cookie was made from one of the valid tokens and has not expired."""
     expires, _, _ = session.partition(".")
     if not (session.isascii() and expires.isdigit() and len(expires) < 12 and int(expires) > time.time()):
         return False
@@ -47,19 +47,19 @@ def is_valid(session: str, valid_tokens: Sequence[str]) -> bool:
 
 
 class Guard:
-    """ASGI middleware in front of the console.
+    """ASGI middleware that refuses requests to the console from other sites or without a valid token.
 
     Args:
         app: The console.
-        tokens: The cluster's tokens; None where only files of this machine are shown.
-        hosts: Names under which the console may be asked, beside those of this machine and addresses in numbers.
+        tokens: The tokens of the cluster. None if the console shows only files of this machine.
+        hosts: Further host names that requests may use. The names of this machine and IP addresses are always allowed.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, hosts: Collection[str] = ()) -> None:
         self._app, self._tokens, self._hosts = app, tokens, {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or forward it; every response says that it may not be kept or framed."""
+        """Refuse a request, or forward it to the console. The headers of every response forbid caching and framing."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -117,13 +117,16 @@ class Guard:
 
 
 def start_of(request: Request) -> str:
-    """Return the address of the console, relative to a page: a proxy may have taken a prefix off the page's address."""
+    """Return the address of the console relative to the page of a request.
+
+    The address is relative because a proxy may have removed a prefix from the address of the page.
+    """
     path = request.scope.get("raw_path") or request.scope["path"].encode()  # a name in it may have a quoted slash
     return "../" * (path.count(b"/") - request.scope.get("root_path", "").count("/") - 1) or "./"
 
 
 def signed_in(request: Request, tokens: Tokens, token: str) -> Response | None:
-    """Return the response that sets the cookie and opens the console; None for a wrong token."""
+    """Return the response that sets the cookie and opens the console, or None if the token is wrong."""
     if not tokens.accept(token.encode()):
         return None
     # A proxy may end TLS, but the origin is what the browser sees.

@@ -48,7 +48,7 @@ class Live:
 
     Args:
         runs: The runs.
-        services: The services of the cluster; None without one, so that runs of this machine alone are shown.
+        services: The services of the cluster. None without a cluster: then only runs of this machine are shown.
     """
 
     def __init__(self, runs: Runs, services: Services | None) -> None:
@@ -58,7 +58,10 @@ class Live:
         self._read_s = -float("inf")
 
     def state(self) -> dict[str, Any]:
-        """Return services, queues, runs, the progress of those in work, and the newest dead letters."""
+        """Return services, queues, runs, the progress of unfinished runs, and the newest dead letters.
+
+        A reading that is at most `_KEPT_S` seconds old is returned again.
+        """
         with self._lock:
             if time.monotonic() - self._read_s > _KEPT_S:
                 self._state = self._read()
@@ -88,7 +91,7 @@ class Live:
         return listed_letters(self._services) if self._services else None
 
     def letter(self, letter: str) -> dict[str, Any]:
-        """Return a dead letter with its cause and its input. Raise NotFoundError if there is none with this id."""
+        """Return a dead letter with its cause and its input. Raise NotFoundError if no dead letter has this id."""
         if self._letters is None or not _LETTER_ID.fullmatch(letter):
             raise NotFoundError(f"no dead letter has the id {shown(letter)}")
         return self._letters.details(letter)
@@ -105,7 +108,7 @@ class Live:
         return _reported(letters.retry(letters.find([letter])))
 
     def drop(self, letter: str) -> dict[str, Any]:
-        """Remove a dead letter without sending its task. Return the outcome; errors are those of `retry`."""
+        """Remove a dead letter without sending its task. Return the outcome. Errors are the errors of `retry`."""
         self.letter(letter)
         letters = open_letters()
         return _reported(letters.drop(letters.find([letter])))
@@ -122,7 +125,7 @@ def _reported(reports: Any) -> dict[str, Any]:
 
 
 def live_page(state: dict[str, Any], subject: str) -> Page:
-    """Return services, runs in work and dead letters as a page, from what `Live.state` returns."""
+    """Return a page with services, unfinished runs and dead letters. `state` is the return value of `Live.state`."""
     in_work = state["in_work"]
     headline = "No run is in work." if not in_work else f"{len(in_work)} run{'s' * (len(in_work) > 1)} in work."
     notes = [f"Queues and runs are unknown: {state['unknown']}"] if "unknown" in state else []
@@ -137,13 +140,13 @@ def live_page(state: dict[str, Any], subject: str) -> Page:
 
 
 def progress_page(run: dict[str, Any]) -> Page:
-    """Return how far a run is as a page, from what `Live.progress` returns."""
+    """Return a page with the progress of a run. `run` is the return value of `Live.progress`."""
     answer = Answer([Span(f"{run['run']}: {run.get('state', 'unknown')}.")], [_sentence(run)])
     return Page("Progress", run["run"], answer, Table.of([], []), parts=[_run_part(run, "run")])
 
 
 def letter_page(letter: dict[str, Any]) -> Page:
-    """Return a dead letter with its cause and its input as a page, from what `Live.letter` returns."""
+    """Return a page with a dead letter, its cause and its input. `letter` is the return value of `Live.letter`."""
     facts = [(name, "unknown" if letter[name] is None else str(letter[name])) for name in _LETTER_FACTS]
     task = letter.get("task") or {}
     facts += [(name, json.dumps(value)) for name, value in task.items() if name not in _LETTER_FACTS]
@@ -184,7 +187,7 @@ def _services(services: Sequence[dict[str, Any]]) -> Table:
 
 
 def _run_part(run: dict[str, Any], anchor: str) -> Part:
-    """Return stages, first figures, failures, notes and tasks of a run."""
+    """Return the part of a page with the stages, first figures, failures, notes and tasks of a run."""
     progress = run["progress"]
     if progress is None:
         return Part(anchor, run["run"], [Prose("Its driver has published no progress.")], run["run"])

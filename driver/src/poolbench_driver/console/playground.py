@@ -43,7 +43,7 @@ _FIELDS = frozenset(
 
 
 def playground_page() -> tuple[Page, Html]:
-    """Return the page, and the element that its script fills."""
+    """Return the page of the playground, and the HTML element that the script of the page fills."""
     answer = Answer(
         [Span("A model, steered as you like.")],
         [
@@ -56,7 +56,7 @@ def playground_page() -> tuple[Page, Html]:
 
 
 class Playground:
-    """The routes of the playground, over the services of a cluster and the directions of its runs."""
+    """The API routes of the playground. They use the services of a cluster and the directions of its runs."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -72,7 +72,7 @@ class Playground:
         ]
 
     async def _choices(self, _request: Request) -> Response:
-        """Answer with the models and directions that can be chosen."""
+        """Return the models and directions that a user can choose."""
         return JSONResponse(await run_in_threadpool(self._choices_of_cluster))
 
     def _choices_of_cluster(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Playground:
         }
 
     async def _text(self, request: Request) -> Response:
-        """Generate one text; each line of the answer is a piece of it, and the last one may be an error."""
+        """Generate one text. Each line of the response is a piece of the text, and the last line may be an error."""
         body = json_object(await _read(request, MAX_BODY_BYTES))
         if unknown := sorted(body.keys() - _FIELDS):
             raise InputError(f"unknown field {unknown[0][:100]!r}; known: {', '.join(sorted(_FIELDS))}")
@@ -108,14 +108,14 @@ class Playground:
         return StreamingResponse(_lines(first, events), media_type=LINES)
 
     async def _scores(self, request: Request) -> Response:
-        """Answer with a scorer's P(concept) of texts."""
+        """Return the P(concept) that a scorer gives each text."""
         body = json_object(await _read(request, MAX_BODY_BYTES))
         asked = {"texts": body.get("texts"), "scorers": [body.get("scorer")]}
         answer = await run_in_threadpool(self._services.post, "scorer", "score", asked)
         return JSONResponse(answer["scorers"][0])
 
     async def _vector(self, request: Request) -> Response:
-        """Register the vectors of a file; answer with their ids and layers, and how they are applied."""
+        """Register the vectors of a file. Return their ids and layers, and the settings with which they are applied."""
         model, name = request.query_params.get("model", ""), request.query_params.get("name", "vector")[:100]
         data = await _read(request, MAX_VECTOR_BYTES)
         vectors, applied = await run_in_threadpool(vectors_of_file, data, name, model)
@@ -126,10 +126,13 @@ class Playground:
 
 
 def latest(directions: Iterable[NamedDirection]) -> tuple[list[NamedDirection], list[str]]:
-    """Return the directions of each concept in the latest run that has some, and the concepts that are sensitive.
+    """Return the usable directions of each concept from the latest run, and the ids of sensitive concepts.
+
+    For each model and concept, the latest run that has directions is used. Directions of sensitive concepts are left
+    out.
 
     Args:
-        directions: Those of the latest run first, the best of each concept first.
+        directions: Directions sorted by run, latest first, and within a concept from best to worst.
     """
     usable, sensitive, runs = [], dict[str, None](), dict[tuple[str, str], str]()
     for one in directions:
@@ -143,13 +146,13 @@ def latest(directions: Iterable[NamedDirection]) -> tuple[list[NamedDirection], 
 
 
 def vectors_of_file(data: bytes, name: str, model: str) -> tuple[Mapping[int | None, np.ndarray], dict[str, Any]]:
-    """Return the vectors of a file by layer, float32, and how they are applied, as `steer --vector` does.
+    """Read the vectors of a file by layer (float32), and the settings with which `steer --vector` applies them.
 
-    The vector of a file that names no layer is under None. `size` is the field of an edit that has the strength, and
-    `strength` the recommended one.
+    If the file names no layer, the key of its vector is None. Of the settings, `size` is the name of the field of an
+    edit that holds the strength, `strength` the recommended strength, and `positions` the positions to steer.
 
     Raises:
-        InputError: The file cannot be read, or says that it is for another model.
+        InputError: The file cannot be read, or is meant for another model.
         RestrictedError: The concept of its card is sensitive.
     """
     with tempfile.NamedTemporaryFile() as temporary:
@@ -171,7 +174,7 @@ def vectors_of_file(data: bytes, name: str, model: str) -> tuple[Mapping[int | N
 
 
 def json_object(data: bytes) -> dict[str, Any]:
-    """Return a JSON object; raise InputError for anything else."""
+    """Parse a JSON object. Raise InputError if the data is anything else."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
@@ -192,7 +195,10 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 async def _lines(first: dict[str, Any] | None, events: Iterator[dict[str, Any]]) -> AsyncIterator[str]:
-    """Yield pieces of a text as lines of JSON; an error ends them. A reader who leaves ends the text."""
+    """Yield the pieces of a text as lines of JSON. An error is the last line.
+
+    If the client disconnects, generation ends.
+    """
     event = first
     try:
         while event is not None:
@@ -207,7 +213,10 @@ async def _lines(first: dict[str, Any] | None, events: Iterator[dict[str, Any]])
 
 
 def piece_of(choice: dict[str, Any]) -> dict[str, Any]:
-    """Return the text, tokens, reading and receipt that one chunk adds, in the same form for completions and chats."""
+    """Return the text, tokens, probe reading and steering receipt of one chunk.
+
+    The form is equal for chunks of completions and of chat completions.
+    """
     logprobs = choice.get("logprobs") or {}
     is_chat = "delta" in choice
     tokens = [token["token"] for token in logprobs.get("content") or ()] if is_chat else logprobs.get("tokens", [])

@@ -12,7 +12,9 @@ from poolbench_driver.records import Runs
 
 
 def comparison_page(runs: Runs, query: Mapping[str, str]) -> Page:
-    """Return the comparison that a query asks for: `first`, `second` and `across`; without them, the choice alone.
+    """Compare the runs `first` and `second` of a query, across the setting `across` if the query has one.
+
+    Without `first`, or with fewer than two finished runs, return the page with the form for the choice alone.
 
     Raises:
         ConfigError: The runs have no cell in common.

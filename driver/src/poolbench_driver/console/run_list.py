@@ -11,7 +11,10 @@ from poolbench_driver.records import UNFINISHED, Run, Runs
 
 
 def runs_page(shown: Runs) -> Page:
-    """Return all runs, newest first; those that have ended open their page."""
+    """Return the page that lists all runs, newest first.
+
+    A run that has ended links to its report, and an unfinished run to its progress.
+    """
     runs = shown.all()
     states = [run.read_state() for run in runs]
     finished = [run.id for run, state in zip(runs, states, strict=True) if state.get("state") == RunState.DONE]
@@ -58,7 +61,7 @@ def _line(run: Run, state: dict[str, Any], runs: Runs) -> Line:
 
 
 def _settings(run: Run, runs: Runs) -> str:
-    """Return suite and model of a run, or what is wrong with its settings."""
+    """Return the suite and the model of a run, or the error message if its settings cannot be read."""
     if not run.is_here:
         return runs.records.config(run.id).model if runs.records else ""
     try:

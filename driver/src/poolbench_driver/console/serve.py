@@ -15,7 +15,7 @@ from poolbench_driver.records import RunRecords, Runs
 
 
 def application() -> Border:
-    """Return the ASGI application of a replica, which keeps copies of the runs that it shows."""
+    """Return the ASGI application of a console replica. The replica caches copies of runs in a temporary folder."""
     settings = ClusterSettings.load()
     store = open_artifacts(settings).store
     copies = Path(tempfile.gettempdir(), f"poolbench-console-{os.getuid()}-{store_id(store)[:8]}")

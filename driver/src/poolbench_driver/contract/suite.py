@@ -153,7 +153,7 @@ class Suite(ABC, Generic[Config, Scope, Planned]):
 
     @abstractmethod
     def assemble(self, plan: Planned, source: RowSource) -> Tables:
-        """Return result rows and tables from the artifacts of a plan and its failures."""
+        """Return the result rows and tables of a run from the artifacts of its tasks and their failures."""
 
     def report(self, run: FinishedRun, page: Page) -> Page:
         """Return the page of a run. Suites without their own method show the frame's page.

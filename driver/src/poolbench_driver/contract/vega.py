@@ -63,7 +63,7 @@ FORMATS = ("svg", "pdf", "png")
 
 
 def rendered(spec: Spec, form: str) -> bytes:
-    """Return a specification as a file that stands alone. PDF and PNG have a white background.
+    """Render a Vega-Lite specification as the bytes of a self-contained file. PDF and PNG have a white background.
 
     Args:
         spec: Specification with its data.

@@ -20,7 +20,7 @@ from poolbench_driver.doctor.models import model
 
 
 def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Iterator[Finding]:
-    """Yield what each check finds, as it is found; with `load` extractor and steerer load the models."""
+    """Run all checks, and yield each finding at once. With `load`, the extractor and the steerer load the models."""
     settings, finding = settings_of()
     if settings is None or settings.store_uri:  # a client of a remote cluster needs no assets and no ports
         yield from assets()
@@ -62,7 +62,11 @@ def assets() -> Iterator[Finding]:
 
 
 def gaps() -> Iterator[Finding]:
-    """Check what services need of this machine, if it has them; in a checkout also what an installation needs."""
+    """Check whether this machine meets the needs of the services that are installed on it.
+
+    On a machine that only runs a client, yield nothing. In a checkout of the repository, also check the needs of an
+    installation.
+    """
     if (profile := installed_profile()) is None:
         return
     folder = Path(sys.prefix).parent
@@ -109,7 +113,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 def settings_of() -> tuple[ClusterSettings | None, Finding]:
-    """Return the settings of the cluster, if there is one."""
+    """Load the settings of the cluster. Return the settings, or None if they cannot be loaded, and the finding."""
     try:
         return ClusterSettings.load(http_only=True), Finding("cluster")
     except ConfigError as error:

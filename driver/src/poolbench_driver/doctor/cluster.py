@@ -21,7 +21,7 @@ from poolbench_driver.doctor.finding import Finding, Level, checked, clock, free
 
 
 def store(settings: ClusterSettings) -> Iterator[Finding]:
-    """Check the object store, and the clock of this machine against its clock."""
+    """Check that the object store works, and compare the clock of this machine with the clock of the object store."""
     name = f"object store {settings.store_uri}"
     try:
         artifacts = Artifacts(open_store(settings.store_uri))
@@ -40,7 +40,7 @@ def store(settings: ClusterSettings) -> Iterator[Finding]:
 
 
 def broker(settings: ClusterSettings) -> Iterator[Finding]:
-    """Check that the broker answers and takes our credentials."""
+    """Check that the broker answers, accepts our credentials and belongs to this cluster."""
     connection = Broker(settings.broker_url)
     name = f"broker {connection.shown}"
     yield (answers := checked(name, TaskQueue(connection).ping))
@@ -58,12 +58,12 @@ Health = dict[str, Any]
 
 
 def services(connected: Services, now_s: float | None, models: Sequence[str]) -> Iterator[Finding]:
-    """Check every service, and whether the extractor can have the models.
+    """Check every service, and ask the extractor whether it can use the models.
 
     Args:
         connected: The services.
-        now_s: Time by the clock of the object store; None where it is unknown.
-        models: Models as `--model` names them.
+        now_s: Time by the clock of the object store in seconds, or None if it is unknown.
+        models: Names of models, in the form that `--model` accepts.
     """
     with ThreadPoolExecutor(len(SERVICES)) as pool:
         answers = dict(zip(SERVICES, pool.map(partial(_ask, connected), SERVICES), strict=True))
@@ -86,7 +86,7 @@ def _ask(connected: Services, name: str) -> Health | PoolbenchError:
 
 
 def _about(name: str, replica: Health, now_s: float | None) -> Iterator[Finding]:
-    """Check what a replica says about itself; one of another version may say nothing."""
+    """Check the version, clock, disk and GPUs that a replica reports. A replica of another version may report none."""
     if mismatch := other_version(name, {"replica": replica}):
         yield Finding(f"version of the {name}", Level.FAILURE, mismatch)
     if not replica:

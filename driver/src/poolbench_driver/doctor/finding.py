@@ -25,9 +25,9 @@ CLOCK_TOLERANCE_S = 60.0
 
 
 def check_session(session: Session) -> list[str]:
-    """Return notes on what is wrong and harms nothing: clocks.
+    """Check the cluster before a run starts. Return one note for each clock that is wrong, which harms nothing.
 
-    Raise ConfigError, StoreError, BrokerError or EndpointError if a part of the cluster is unfit.
+    Raise ConfigError, StoreError, BrokerError or EndpointError if a part of the cluster cannot be used.
     """
     require_conditional_writes(session.artifacts.store)
     session.queue.ping()
@@ -44,14 +44,14 @@ def check_session(session: Session) -> list[str]:
 
 
 def owner_of(settings: ClusterSettings, artifacts: Artifacts) -> Owner:
-    """Return this cluster as the owner of its broker."""
+    """Return the record that names this cluster, by its object store, as the owner of its broker."""
     return Owner(store_id=store_id(artifacts.store), store_uri=settings.store_uri)
 
 
 def other_version(service: str, health: Mapping[str, Any]) -> str:
-    """Return how the version of a service differs from this driver, and what to do; "" if both are equal.
+    """Describe how the version of a service differs from this driver, and the remedy. Return "" if both are equal.
 
-    With other versions of steps or tasks the keys of artifacts differ.
+    Also return "" for a service that is asleep. Versions must be equal, because keys of artifacts depend on them.
     """
     if health.get("status") == ServiceState.ASLEEP:
         return ""
@@ -66,7 +66,10 @@ def other_version(service: str, health: Mapping[str, Any]) -> str:
 
 
 def described_clock(difference_s: float) -> str:
-    """Return what is wrong with a clock that is `difference_s` ahead of the object store's clock; "" if it is right."""
+    """Describe the error of a clock that is `difference_s` ahead of the clock of the object store.
+
+    Return "" if the difference is at most `CLOCK_TOLERANCE_S`.
+    """
     if abs(difference_s) <= CLOCK_TOLERANCE_S:
         return ""
     where = "ahead of" if difference_s > 0 else "behind"
@@ -96,7 +99,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: what was looked at, and what is wrong and what to do."""
+    """The result of one check: its name, its severity, and a message with the fault and the remedy."""
 
     check: str
     level: Level = Level.OK
@@ -104,12 +107,12 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """Return the finding for people."""
+        """Return the finding as one line of text for a person."""
         return f"{self.level:<5} {self.check}{': ' if self.message else ''}{self.message}"
 
 
 def checked(check: str, look: Callable[[], object]) -> Finding:
-    """Return whether `look` succeeds; its error is the message."""
+    """Call `look`, and return a failure with its message if it raises PoolbenchError or OSError."""
     try:
         look()
     except (PoolbenchError, OSError) as error:
@@ -123,7 +126,7 @@ _LEAST_GIB, _LITTLE_GIB = 1, 5
 
 
 def free_space(where: str, free_bytes: int) -> Finding:
-    """Return whether there is enough free space."""
+    """Return a failure if less than 1 GiB is free, and a warning if less than 5 GiB are free."""
     free_gib = free_bytes / _GIB
     level = Level.FAILURE if free_gib < _LEAST_GIB else Level.WARNING if free_gib < _LITTLE_GIB else Level.OK
     message = f"{free_gib:.1f} GiB are free"
@@ -132,11 +135,11 @@ def free_space(where: str, free_bytes: int) -> Finding:
 
 
 def free_bytes_at(path: Path) -> int:
-    """Return the free space in the file system of a path, which need not exist."""
+    """Return the free space, in bytes, of the file system of a path. The path need not exist."""
     return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free
 
 
 def clock(whose: str, difference_s: float) -> Finding:
-    """Return the finding for a clock that is `difference_s` ahead of the object store's clock."""
+    """Return a warning if a clock differs by more than `CLOCK_TOLERANCE_S` from the clock of the object store."""
     message = described_clock(difference_s)
     return Finding(f"clock of {whose}", Level.WARNING if message else Level.OK, message)

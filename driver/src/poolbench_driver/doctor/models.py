@@ -18,7 +18,7 @@ _NUM_TEXTS = 4
 
 
 def model(connected: Services, name: str) -> Iterator[Finding]:
-    """Yield the checks of a model, which both services load."""
+    """Let the extractor and the steerer load a model, and yield the findings about its vectors, steering and layers."""
     yield from _embedding(connected, name)
     check = f"steering of {name}"
     try:

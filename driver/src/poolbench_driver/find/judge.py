@@ -53,7 +53,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Judge:
-    """A rater of the texts of a vector: a model, a file of ratings, or nobody yet.
+    """A rater of the texts of a vector: a model, a file of ratings, or none yet.
 
     Attributes:
         folder: Folder of the vector, which stores the ratings of endpoints and the texts that wait for ratings.

@@ -168,7 +168,11 @@ def _plan_later(
 def necessity_measures(
     stage: Necessity, source: RowSource, scorer: GatedScorer, rules: SteeringRules
 ) -> Iterator[CardMeasure]:
-    """Yield the drops of the score with their intervals, the scores that they lie between, and the AUROCs."""
+    """Yield the measures of necessity for the card.
+
+    These are the drops of the concept's score after the vector, random directions or the subspace is erased, the mean
+    scores of openings with and without the concept, and the AUROCs of probes after each erasure.
+    """
 
     def scored(*names: str) -> Scored:
         return scored_of(source, *(stage.scored[name] for name in names))

@@ -227,7 +227,10 @@ class LayerArrays:
         return [self.files[layer][label] for label in CLASSES.values()]
 
     def first(self, rows: Sequence[Mapping[str, Any]], reader: ActivationReader) -> tuple[np.ndarray, bool | None]:
-        """Return the states of the first passage, and whether its position 0 is special: (0, 0) in `offset_mapping`."""
+        """Return the states of the first passage, and whether its first position is a special token.
+
+        A special token has the range (0, 0) in `offset_mapping`. Without an `offset_mapping`, the second value is None.
+        """
         file = self.files[next(iter(self.files))][rows[0]["label"]]
         item = _paired([row for row in rows if row["label"] == rows[0]["label"]], file, reader)[0][1]
         offsets = item.get("offset_mapping")

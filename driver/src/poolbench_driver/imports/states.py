@@ -77,7 +77,7 @@ def is_imported(model: str) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """Return a name that is valid in a path. Raise ConfigError if it is not."""
+    """Return the name unchanged if it is valid in a path. Raise ConfigError otherwise."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"name {name!r}: use up to 64 letters, digits, '.', '_' and '-', the first no sign")
     return name

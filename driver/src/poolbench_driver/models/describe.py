@@ -51,12 +51,16 @@ class ModelInfo:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return the task parameters that name the model. They enter every key that depends on the model."""
+        """Return the task parameters that identify the model: id, revision and dtype.
+
+        They are part of the key of every artifact that depends on the model.
+        """
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
 
     def recorded(self) -> bytes:
-        """Return the properties that planning needs, as JSON. The source is left out, because it may be a folder of
-        this machine.
+        """Return the properties that planning needs, as JSON.
+
+        The source is left out, because it may be a folder of this machine.
         """
         ref, shape = self.ref, {"num_blocks": self.num_blocks, "width": self.width}
         return _Record(id=ref.id, revision=ref.revision, dtype=ref.dtype, **shape).model_dump_json(indent=1).encode()
@@ -68,15 +72,17 @@ class ModelInfo:
         return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), fields.num_blocks, fields.width)
 
     def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
-        """Return the numbers of layers, ascending: by default those at depths .5, .75 and 1, or all layers of imported
-        states. Raise LayerError for a layer that the model does not have or that was not imported.
+        """Return the numbers of the chosen layers in ascending order.
+
+        If `layers` is None, return the layers at depths .5, .75 and 1, or all layers of imported states. Raise
+        LayerError for a layer that the model does not have or that was not imported.
         """
         if self.imported:
             return _imported_layers(layers, sorted({layer for _, _, layer in self.imported}))
         return resolve_layers(layers, self.num_blocks)
 
     def layer(self, layer: LayerChoice) -> int:
-        """Return the number of one layer."""
+        """Return the number of one chosen layer. Errors are the errors of `layers`."""
         return self.layers([layer])[0]
 
 
@@ -88,14 +94,14 @@ def _imported_layers(layers: Sequence[LayerChoice] | None, imported: list[int]) 
 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:
-    """Read a local model's configuration, or ask the extractor about a hub model. Raise ModelError if unusable."""
+    """Return the properties of the model of a run. Raise ModelError if the model cannot be used."""
     return describe(resolve_model(config.model, revision=config.model_revision, dtype=config.dtype), services)
 
 
 def describe(ref: ModelRef, services: Services | None) -> ModelInfo:
-    """Read the configuration of a model in a folder, or ask the extractor about a hub model; raise ModelError.
+    """Read the configuration of a model in a folder, or ask the extractor about a hub model.
 
-    A model in a folder needs no services.
+    A model in a folder needs no services. Raise ModelError if the folder is incomplete or its configuration is invalid.
     """
     if services is not None and not ref.is_local:
         answer = services.get("extractor", "model", {"model": ref.source, "revision": ref.revision or ""})
@@ -126,7 +132,7 @@ def _local_shape(folder: Path) -> tuple[int, int]:
 
 
 def model_type(ref: ModelRef) -> str | None:
-    """Return the type of a model in a folder as named by Transformers, such as `llama`, or None if unknown."""
+    """Return the type of a model in a folder, as Transformers names it (such as `llama`), or None if it is unknown."""
     try:
         settings = json.loads((Path(ref.source) / "config.json").read_text("utf-8"))
         return str(settings["model_type"])

@@ -97,7 +97,7 @@ class Run:
 
     @property
     def unfinished(self) -> bool:
-        """Return whether a driver works on the run."""
+        """Return whether the run is starting, running or being assembled."""
         return self.read_state().get("state") in UNFINISHED
 
     def read_state(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _RUN_TAG, _MAX_CHARACTERS = "poolbench.run", 6000  # the latter of a parameter, 
 
 @TRACKERS.register("mlflow", package="mlflow-skinny")
 class MLflow:
-    """A run of the experiment `MLFLOW_EXPERIMENT_NAME`, at `MLFLOW_TRACKING_URI`."""
+    """A run of the MLflow experiment `MLFLOW_EXPERIMENT_NAME`, on the server at `MLFLOW_TRACKING_URI`."""
 
     def started(self, run: Run, settings: Mapping[str, Any]) -> None:
         from mlflow import MlflowClient
@@ -60,7 +60,7 @@ class MLflow:
 
 @TRACKERS.register("wandb", package="wandb")
 class WandB:
-    """A run of the project `WANDB_PROJECT`; `WANDB_MODE=offline` writes it into a folder."""
+    """A run of the W&B project `WANDB_PROJECT`. With `WANDB_MODE=offline`, W&B writes the run into a folder."""
 
     def started(self, run: Run, settings: Mapping[str, Any]) -> None:
         with redirect_stdout(sys.stderr):  # both tools greet; standard output is for data
@@ -125,5 +125,5 @@ def flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _named(name: str) -> str:
-    """Return a name without the characters that MLflow refuses."""
+    """Return a name in which underscores replace the characters that MLflow refuses."""
     return re.sub(r"[^\w./ -]", "_", name)

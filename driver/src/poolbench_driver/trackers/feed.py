@@ -30,7 +30,7 @@ _MAX_SHOWN = 300
 
 
 class Feed:
-    """The trackers of one run, for as long as the `with` block lasts."""
+    """Context manager that passes the events of one run on to its trackers. Trackers close at the end of the block."""
 
     def __init__(self, kinds: Sequence[TrackerKind], plan: Plan, run: Run, note: Callable[[str], None]) -> None:
         """Set the run to follow. `note` receives a line for each tracker that fails."""
@@ -47,7 +47,10 @@ class Feed:
         return self
 
     def take_state(self, state: RunState, fields: Mapping[str, Any]) -> None:
-        """Report the tasks of a state that the run has written, every `PROGRESS_S` while it works."""
+        """Report the numbers of tasks from a state that the run has written.
+
+        While the run works, report at most once in `PROGRESS_S` seconds.
+        """
         self._state = state
         due = time.monotonic() - self._sent_s >= PROGRESS_S
         if "tasks_done" in fields and (due or state != RunState.RUNNING):
@@ -57,13 +60,13 @@ class Feed:
             self._send("progress")
 
     def take_outcome(self, tables: Mapping[str, pa.Table], report: Path | None) -> None:
-        """Report the figures of a run that has tables."""
+        """Report the figures of a run that has ended. If the run has no tables, report nothing."""
         self._report = report
         if self._threads and tables:
             self._send("figures", figures(tables["results"].to_pylist(), SUITES.get(self._config.suite).board))
 
     def __exit__(self, *_: object) -> None:
-        """Close the trackers, and wait until they have taken everything, or for `END_S`."""
+        """Close the trackers, and wait at most `END_S` seconds until each of them has handled all calls."""
         self._send("finished", RunState.STOPPED if self._state in UNFINISHED else self._state, self._report)
         end_s = time.monotonic() + END_S
         for thread in self._threads:
@@ -113,7 +116,7 @@ class _Thread(threading.Thread):
 
 
 def figures(rows: Sequence[Row], board: BoardSpec) -> list[Row]:
-    """Return the mean and the mean rank of each entrant on each ranked metric, as `Tracker.figures` has them."""
+    """Return the mean and the mean rank of each entrant on each ranked metric, as rows for `Tracker.figures`."""
     entries: list[Row] = []
     for metric in board.ranked:
         ranks = {row[board.entrant]: row["value"] for row in rows if is_rank(row, metric)}

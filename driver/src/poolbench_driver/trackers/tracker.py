@@ -12,25 +12,26 @@ from poolbench_driver.records import Run
 
 
 class Tracker(Protocol):
-    """Takes one run into a tool that follows experiments. The calls come in this order, all in one thread."""
+    """A record of one run in an experiment tracker. Methods are called in the order given here, all in one thread."""
 
     def started(self, run: Run, settings: Mapping[str, Any]) -> None:
-        """Open the run, or continue the one with its id. `settings` are those of `config.resolved.yaml`."""
+        """Open a run in the tool, or continue the run with this id. `settings` are read from `config.resolved.yaml`."""
 
     def progress(self, done: int, failed: int, total: int) -> None:
-        """Take the numbers of done, failed and all tasks. A slow tracker gets only the newest numbers."""
+        """Record how many tasks are done, failed and planned. A slow tracker gets only the newest numbers."""
 
     def figures(self, rows: Sequence[Row]) -> None:
-        """Take the figures of a run that has ended with tables.
+        """Record the figures of a run that has ended with tables.
 
         Args:
-            rows: One for each ranked metric and entrant, such as a strategy. `value` is the mean of its cells, null if
-                one of them is; `num_cells` and `num_null` count them. `rank` is its mean rank, 1 for the best; null
-                where nothing was ranked. `results.parquet` in the run's folder has every cell.
+            rows: One row for each ranked metric and entrant, such as a strategy. `value` is the mean of the cells, or
+                null if any cell is null. `num_cells` counts all cells, `num_null` the null cells. `rank` is the mean
+                rank, 1 for the best, or null if nothing was ranked. `results.parquet` in the run's folder has every
+                cell.
         """
 
     def finished(self, state: RunState, report: Path | None) -> None:
-        """Close the run. `report` is the page of a run that has tables."""
+        """Close the run. `report` is the path of its report page, or None if the run has no tables."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class EmbedRequest(ReadingParams, SinkParams):
         return requested_model(self.model, revision=self.model_revision, dtype=self.dtype)
 
     def limits(self) -> BatchLimits:
-        """Return the batch limits."""
+        """Return the default batch limits with the request's `batch_size` and `padding_side`."""
         overrides = {} if self.batch_size is None else {"max_passages": self.batch_size}
         return BatchLimits(padding_side=self.padding_side, **overrides)
 

@@ -28,7 +28,10 @@ Progress = Callable[[int, int], None]
 
 
 class StateKeeper:
-    """Write the states of one layer to a sink, in the dtype of the model, with at most one shard in memory."""
+    """Writer of the states of one layer to a sink.
+
+    The states have the dtype of the model. At most one shard is in memory.
+    """
 
     def __init__(self, encoded: Sequence[Encoded], width: int, sink: Sink, shard_bytes: int = SHARD_BYTES) -> None:
         self._writer = ShardWriter(sink, width, shard_bytes)
@@ -45,7 +48,7 @@ class StateKeeper:
             self._done.add(passage.index)
 
     def close(self) -> None:
-        """Write the rest, and the passages that could not be run."""
+        """Write the last shard, with a failed row for each passage that could not be run."""
         for passage in self._failed:
             self._writer.add(_kept(passage, None, {}))
         self._writer.close()
@@ -66,7 +69,10 @@ def _kept(passage: Encoded, hidden_TD: np.ndarray | None, signals: Signals) -> K
 
 
 def _stored(h_TD: Tensor) -> np.ndarray:
-    """Return a copy on the host in the states' own dtype, bfloat16 as its bits; a view would keep the batch alive."""
+    """Copy states to the host in their own dtype, or as uint16 bits if they are bfloat16.
+
+    The result is a copy, because a view would keep the whole batch in memory.
+    """
     if h_TD.dtype is torch.bfloat16:
         return np.array(h_TD.contiguous().view(torch.int16).cpu().numpy().view(np.uint16))
     return np.array(h_TD.cpu().numpy())
@@ -82,7 +88,10 @@ def run_batches(
     reading: Reading,
     progress: Progress | None,
 ) -> None:
-    """Run forward passes over all usable passages. `consume` gets the captures of a batch before the next batch."""
+    """Run forward passes over all passages without an error.
+
+    After each batch, `consume` receives the passages and their captured states before the next batch starts.
+    """
     done, limits, sinks = 0, reading.limits, reading.sinks
     if any(from_source("loss", names) for names in (signals or {}).values()):
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
@@ -113,13 +122,13 @@ def extract(
     """Pool every passage with the wanted strategies of each layer in one pass over the model.
 
     Args:
-        passages: Texts, or their tokens.
-        wanted: Requests by layer.
-        keep: By layer, the sink to which per-token states are written shard by shard.
+        passages: Texts, or passages that are already tokenised.
+        wanted: Pooling requests of each layer.
+        keep: For each layer, the sink to which per-token states are written shard by shard.
         progress: Function that is called with the number of finished passages and of all passages.
 
     Returns:
-        VECTORS by `<strategy>/<layer>`.
+        VECTORS tables by `<strategy>/<layer>`.
     """
     encoded = encode(decoder, passages, reading) if isinstance(passages, PassageTexts) else passages
     work = _Extraction(decoder, encoded, wanted, keep or {}, reading.sinks)
@@ -130,9 +139,10 @@ def extract(
 
 
 def shared_forwards(encoded: Sequence[Encoded]) -> dict[int, list[Encoded]]:
-    """Group passages that can be run by their tokens. The key is the index of the first passage of a group.
+    """Group all passages without an error by their tokens.
 
-    Passages with equal tokens, such as several spans of one text, share one forward pass.
+    Passages with equal tokens, such as several spans of one text, share one forward pass. The key of a group is the
+    index of its first passage.
     """
     sharing: dict[bytes, list[Encoded]] = {}
     for passage in encoded:
@@ -164,7 +174,7 @@ class _Extraction:
 
     @property
     def texts(self) -> list[Encoded]:
-        """Return one passage of each distinct text that can be run."""
+        """Return the first passage of each group with equal tokens."""
         return [passages[0] for passages in self._sharing.values()]
 
     @property
@@ -174,8 +184,10 @@ class _Extraction:
 
     @property
     def signals(self) -> dict[int, set[str]]:
-        """Return the signals that the strategies of each layer need. Kept states get further signals for later
-        strategies.
+        """Return the names of the signals to compute at each layer.
+
+        These are the signals that the strategies need. Layers whose states are stored also get the signals of
+        `KEPT_SIGNALS`, for later strategies.
         """
         needs: dict[int, set[str]] = {layer: set(KEPT_SIGNALS) for layer in self._kept}
         for layer, requests in self._requests.items():
@@ -183,7 +195,10 @@ class _Extraction:
         return needs
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Pool and keep one batch. Weights that do not depend on the layer are computed once for all layers."""
+        """Pool one batch and store its states.
+
+        Weights that do not depend on the layer are computed once for all layers.
+        """
         read = [(row, passage) for row, text in enumerate(batch) for passage in self._sharing[text.index]]
         passages = [passage for _, passage in read]
         contexts = [passage.context for passage in passages]
@@ -219,10 +234,12 @@ def calibrate(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return the median L2 norm of the residual stream over real tokens by layer.
+    """Return CALIBRATION: for each layer, the median L2 norm of the residual stream over real tokens.
 
-    The median is used because one attention sink in a passage of 40 tokens can multiply the mean. Raise InputError if
-    no passage can be run.
+    The median is used because one attention sink in a passage of 40 tokens can multiply the mean.
+
+    Raises:
+        InputError: No passage can be run.
     """
     encoded = encode(decoder, passages, reading)
     usable = [passage for passage in encoded if passage.error is None]

@@ -1,7 +1,8 @@
-"""What steering does to given texts: their likelihood, the divergence from the unsteered model, and promoted tokens.
+"""Effects of steering on given texts: likelihood, divergence from the unsteered model, and promoted tokens.
 
-The vector is added to the output of a block at every position of a text. The blocks up to it run once for each text,
-the others once more for each edit. All figures are computed from the logits of the whole vocabulary, in float32.
+The vector is added to the output of a block at every position of a text. The blocks up to this block run once for each
+text. The blocks after it run once for the unsteered model and once for each edit. All values are computed from the
+logits of the whole vocabulary, in float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ NUM_TOKENS = 10
 
 @dataclass(frozen=True)
 class Edit:
-    """A unit direction and its coefficient."""
+    """A steering edit: a unit direction, its strength, and the coefficient `alpha` that multiplies the direction."""
 
     direction_id: str
     unit_D: Tensor  # float32
@@ -37,9 +38,13 @@ class Edit:
 
 
 def edits_of(directions: pa.Table, direction_ids: Sequence[str], strengths: Sequence[float], norm: float) -> list[Edit]:
-    """Return each direction at each nonzero strength, in units of `norm`.
+    """Return one edit for each direction and each nonzero strength.
 
-    Raise InputError for a direction without a finite vector.
+    Args:
+        strengths: Coefficients in units of `norm`.
+
+    Raises:
+        InputError: A direction is not in the table, or its vector is not finite.
     """
     rows = dict(zip(directions["direction_id"].to_pylist(), vector_matrix(directions["vector"]), strict=True))
     for direction_id in direction_ids:
@@ -62,9 +67,9 @@ def damage(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Return a DAMAGE table of some edits, and a LENS table with the mean change of the logits by each edit.
+    """Return a DAMAGE table of the edits, and a LENS table with the mean change of the logits under each edit.
 
-    A token counts if it is real and has a preceding position. A text without figures has rows with a reason.
+    A token counts if it is real and has a preceding position. If a text cannot be measured, its rows carry the reason.
 
     Args:
         layer: Block to whose output the vectors are added.
@@ -88,13 +93,13 @@ def damage(
 
 @dataclass
 class _Damage:
-    """What is known of texts while batches complete.
+    """Sums over texts while batches complete.
 
     Attributes:
-        sums: By text, number of its tokens, and sums over them for the unsteered model and each edit: log-likelihood
-            and divergence [1 + E, 2].
-        change_EV: Change of the logits, summed over the tokens of all texts.
-        errors: By text, why it has no figures.
+        sums: For each text, the number of its tokens, and the sums of their log-likelihood and divergence for the
+            unsteered model and each edit [1 + E, 2].
+        change_EV: Change of the logits under each edit, summed over the tokens of all texts.
+        errors: For each text that cannot be measured, the reason.
     """
 
     decoder: Decoder
@@ -111,7 +116,10 @@ class _Damage:
 
     @torch.inference_mode()
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Read one batch. Sums are added at the end: if memory runs out before, the halves of the batch follow."""
+        """Add the sums of one batch.
+
+        The sums are added at the end: if memory runs out earlier, the two halves of the batch are run instead.
+        """
         batch_errors = {passage.index: self.errors.get(passage.index) for passage in batch}
         if all(batch_errors.values()):
             return
@@ -131,7 +139,7 @@ class _Damage:
             self.change_EV = self.change_EV + change_EV if len(self.change_EV) else change_EV
 
     def _sums(self, captured: Captured, targets: gradients.Targets) -> tuple[Tensor, Tensor]:
-        """Return log-likelihood and divergence of each text of a batch, float64 [B, 1 + E, 2], and `change_EV`."""
+        """Return the summed log-likelihood and divergence of each text, float64 [B, 1 + E, 2], and `change_EV`."""
         decoder, h_BTD, states, changes = self.decoder, captured.states[self.layer], list[Tensor](), list[Tensor]()
         values_N12 = torch.zeros(len(targets.token), 1 + len(self.edits), 2, dtype=torch.float64)
         with decoder.lock:
@@ -156,12 +164,12 @@ class _Damage:
         return sums.index_add_(0, targets.row, values_N12), total_EV
 
     def _steered(self, h_BTD: Tensor) -> Iterator[Tensor]:
-        """Yield states under each edit, rounded once, from float32."""
+        """Yield the states with each edit added, computed in float32 and rounded once."""
         for edit in self.edits:
             yield (h_BTD.float() + edit.alpha * edit.unit_D.to(h_BTD.device)).to(h_BTD.dtype)
 
     def rows(self, number: int) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an edit, counted from 1; 0 is the unsteered model."""
+        """Yield the DAMAGE rows of edit `number`, counted from 1. Number 0 is the unsteered model."""
         edit = self.edits[number - 1] if number else Edit(UNSTEERED, torch.zeros(0), 0.0, 0.0)
         of_edit = {"direction_id": edit.direction_id, "strength": edit.strength, "alpha": edit.alpha}
         for passage in self.encoded:
@@ -178,7 +186,7 @@ class _Damage:
 
 
 def token_rows(decoder: Decoder, change_V: Tensor, **of_edit: Any) -> Iterator[dict[str, Any]]:
-    """Yield rows of LENS: the tokens with the highest and the lowest change of their logits.
+    """Yield LENS rows for the tokens whose logits rise most and fall most.
 
     The mean change over the vocabulary is subtracted, because it changes no probability.
     """
@@ -194,10 +202,11 @@ def token_rows(decoder: Decoder, change_V: Tensor, **of_edit: Any) -> Iterator[d
 
 @torch.inference_mode()
 def lens(decoder: Decoder, direction_id: str, unit_D: Tensor) -> pa.Table:
-    """Return LENS of a direction through the model's own head: the logits W_U (g * v), unit v.
+    """Return LENS of a direction: the tokens with the highest and the lowest logits W_U (g * v), for unit v.
 
     The weight g of the last norm is folded into the unembedding. For a LayerNorm, the mean of v is subtracted first.
     The divisor of the norm is left out, because it depends on the token and changes only the scale of the values.
+    If the model lacks a head or a last norm, the table has one row with status `not_implemented`.
 
     References:
         nostalgebraist (2020), "interpreting GPT: the logit lens"; Elhage et al. (2021), "A Mathematical Framework for

@@ -1,4 +1,4 @@
-"""Texts to token ids with contexts; a passage that cannot be run carries the reason."""
+"""Tokenisation of passages. A passage that cannot be run carries the reason."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +20,10 @@ from poolbench_extractor.models.decoder import Decoder
 
 @dataclass(frozen=True)
 class Encoded:
-    """One passage, ready for the model, or the reason why it is not.
+    """A tokenised passage.
 
     Attributes:
+        error: Why the model cannot run the passage, or None.
         stretched: Whether the passage exceeds the length at which the model switches its rotary frequencies. The
             switch holds for a whole batch, so such passages never share a batch with shorter passages.
     """
@@ -34,19 +35,19 @@ class Encoded:
 
     @property
     def token_ids(self) -> np.ndarray:
-        """Return vocabulary ids, special tokens included."""
+        """Return the vocabulary ids, special tokens included."""
         assert self.context.token_ids is not None
         return self.context.token_ids
 
     @property
     def num_positions(self) -> int:
-        """Return length of the sequence, special tokens included."""
+        """Return the length of the sequence, special tokens included."""
         return self.context.num_positions
 
 
 @dataclass(frozen=True)
 class PassageTexts:
-    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
+    """Texts with their ids and, for strategies that need them, annotations and token frequencies."""
 
     ids: Sequence[str]
     texts: Sequence[str]
@@ -58,7 +59,7 @@ class PassageTexts:
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings of reading passages: tokens, batches, attention sinks, and directions that a layer loses."""
+    """Settings for reading passages: tokens, batches, attention sinks, and directions erased at a layer."""
 
     include_bos: bool = False
     add_bos: bool = False
@@ -72,7 +73,7 @@ DEFAULT_READING = Reading()
 
 
 def encode(decoder: Decoder, passages: PassageTexts, reading: Reading = DEFAULT_READING) -> list[Encoded]:
-    """Tokenise passages without truncation. A passage that cannot be run has an error."""
+    """Tokenise passages without truncation. If a passage cannot be run, its `error` holds the reason."""
     limit = min((bound for bound in (decoder.window, reading.max_length) if bound is not None), default=None)
     encoded = []
     contexts = tokenise(decoder.tokenizer, passages, include_bos=reading.include_bos, add_bos=reading.add_bos)
@@ -85,10 +86,10 @@ def encode(decoder: Decoder, passages: PassageTexts, reading: Reading = DEFAULT_
 def tokenise(
     tokenizer: Any, passages: PassageTexts, *, include_bos: bool = False, add_bos: bool = False
 ) -> Iterator[TokenContext]:
-    """Yield the tokens of passages, whether a model can run them or not.
+    """Yield the tokens of all passages, including passages that the model cannot run.
 
     Raises:
-        ConfigError: `add_bos`, and the tokenizer defines no BOS.
+        ConfigError: `add_bos` is true, and the tokenizer defines no BOS.
     """
     bos = bos_to_add(tokenizer) if add_bos else None
     batch = tokenizer(
@@ -143,7 +144,7 @@ def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> Cell
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Relative frequencies by token id, in float64. Ids beyond the end do not occur."""
+    """Relative frequencies by token id, in float64. Ids beyond the end of the array have frequency 0."""
 
     of_id: np.ndarray
 
@@ -157,7 +158,7 @@ class Frequencies:
         return cls(of_id / of_id.sum())
 
     def added_to(self, context: TokenContext) -> TokenContext:
-        """Return the passage with the signal `frequency` [T]. A token that does not occur has frequency 0."""
+        """Return the passage with the signal `frequency` [T]. A token that is not in the counts has frequency 0."""
         assert context.token_ids is not None
         in_table_T = context.token_ids < len(self.of_id)
         frequency_T = np.where(in_table_T, self.of_id[np.where(in_table_T, context.token_ids, 0)], 0.0)

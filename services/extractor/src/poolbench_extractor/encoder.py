@@ -29,24 +29,27 @@ class PoolingEncoder(SentenceTransformer):
 
     Its `encode` cannot return a status, so it differs from `POST /embed` in two points. A text longer than
     `max_seq_length` is cut, with a `TruncationWarning`, and counted in `num_truncated`. A text that cannot be
-    computed (no real token, states that are not finite) raises an error, or with `on_failure="nan"` is a row of NaN.
+    computed (no real token, states that are not finite) raises an error, or gives a row of NaN with `on_failure="nan"`.
 
     Args:
         model: Preset id, folder or Hugging Face id, or a decoder that is loaded already.
         strategy: Id of a pooling strategy that needs no labels.
-        layer: Block index; negative ones count from the end.
-        max_seq_length: Positions of a text, special tokens included; by default and at most the model's window.
+        layer: Block index. Negative indices count from the end.
+        max_seq_length: Most positions of a text, special tokens included. The default, and the maximum, is the model's
+            window.
         include_bos: Whether a special token at position 0 counts as a real token.
         sinks: Which tokens are attention sinks, and whether they are left out.
-        annotate: Annotates texts, for strategies that read annotations; by default the shipped spaCy pipeline does.
-        idf_texts: Texts that the default of `annotate` takes document frequencies from (`L5_keyword`).
+        annotate: Function that annotates texts, for strategies that read annotations. The default is the shipped spaCy
+            pipeline.
+        idf_texts: Texts from which the default annotator computes document frequencies (`L5_keyword`).
         prompts: Texts put before every sentence, by name.
-        default_prompt_name: The prompt of calls that name none.
+        default_prompt_name: Name of the prompt for calls without a prompt name.
         similarity_fn_name: `cosine`, `dot`, `euclidean` or `manhattan`.
         on_failure: `raise` or `nan`.
 
     Raises:
-        PoolbenchError: If a name does not exist, or the strategy cannot be computed from texts alone.
+        PoolbenchError: A name does not exist, the strategy cannot be computed from texts alone, or it needs an
+            annotator and none is installed.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class PoolingEncoder(SentenceTransformer):
 
     @property
     def num_truncated(self) -> int:
-        """Return texts that were cut so far."""
+        """Return the number of texts that were cut so far."""
         return self._module.num_truncated
 
     @property
@@ -123,12 +126,12 @@ class PoolingEncoder(SentenceTransformer):
         """Return one vector per text, in their order, as `SentenceTransformer.encode` does.
 
         Args:
-            inputs: A text, or texts in anything that can be iterated once: a list, a generator, a column of pandas,
-                NumPy, Arrow or `datasets`.
+            inputs: A text, or any iterable of texts: a list, a generator, or a column of pandas, NumPy, Arrow or
+                `datasets`.
 
         Raises:
-            ConfigError: If there is no prompt of that name, or vectors of tokens are asked for.
-            InputError: If an input is not valid text, or cannot be computed and `on_failure` is `raise`.
+            ConfigError: The prompt name is unknown, or `output_value` is `token_embeddings`.
+            InputError: An input is not valid text, or its vector cannot be computed and `on_failure` is `raise`.
         """
         is_one = isinstance(inputs, str) or hasattr(inputs, "as_py")
         texts = _texts_of([inputs] if is_one else inputs)
@@ -152,7 +155,10 @@ class PoolingEncoder(SentenceTransformer):
 
 
 def _installed_annotator(strategy: str, idf_texts: Sequence[str] | None) -> Annotate:
-    """Return the annotator that the package of the pooler registers. Services do not import one another."""
+    """Return the annotator that the package of the pooler registers, because services do not import one another.
+
+    Raise ConfigError if no annotator is installed.
+    """
     try:
         (point,) = entry_points(group="poolbench.annotators", name=SHIPPED_PIPELINE)
         annotate: Annotate = point.load()(idf_texts)
@@ -171,7 +177,10 @@ def _require_prompt(name: str | None, prompts: Mapping[str, Any]) -> None:
 
 
 def _texts_of(inputs: Any) -> list[str]:
-    """Return texts as a list. Iterating over a table gives the names of its columns, so a table is refused."""
+    """Return texts as a list. Raise InputError for anything else.
+
+    Tables are refused too, because iterating over a table gives the names of its columns.
+    """
     kind = type(inputs).__name__
     if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
         raise InputError(f"the input is a {kind}; give one column of it, such as table['text']")

@@ -1,4 +1,4 @@
-"""Erasing of directions from the states of a layer while the model runs."""
+"""Erasure of directions from the states of a layer while the model runs."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ from poolbench.directions.erasure import orthonormal
 
 @dataclass(frozen=True)
 class Erased:
-    """Directions on which the states of a layer lose their projection, at every position."""
+    """Directions to erase: the states of a layer lose their projection on these directions at every position."""
 
     layer: int
     basis_rD: Tensor  # orthonormal, float32
 
     @classmethod
     def of(cls, layer: int, directions: pa.Table) -> Self:
-        """Return the span of all directions of a table."""
+        """Return the erasure of the span of all directions of a table."""
         return cls(layer, torch.from_numpy(orthonormal(vector_matrix(directions["vector"]))).float())
 
     def apply(self, output: Any) -> Any:
-        """Return the output of the layer's module without it, computed in float32."""
+        """Return the output of the layer's module with the directions erased from its states, in float32."""
         h_BTD = output if isinstance(output, Tensor) else output[0]
         states, basis_rD = h_BTD.float(), self.basis_rD.to(h_BTD.device)
         return with_states(output, (states - (states @ basis_rD.T) @ basis_rD).to(h_BTD.dtype))
 
 
 def with_states(output: Any, h_BTD: Tensor) -> Any:
-    """Return the output of a module with other states in it."""
+    """Return the output of a module with its hidden states replaced by `h_BTD`."""
     if isinstance(output, Tensor):
         return h_BTD
     if isinstance(output, ModelOutput):

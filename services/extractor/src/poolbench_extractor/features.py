@@ -1,4 +1,4 @@
-"""Passages in, pooled features of sparse autoencoders out: only means leave the device, as lists of what is not 0."""
+"""Pooling of sparse-autoencoder features over passages. Only the nonzero means leave the device."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,11 @@ Marks = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Encoder:
-    """From states of tokens [T, D], float32, to features [T, d], and back where there is a way back."""
+    """A function from the states of tokens [T, D], float32, to features [T, d].
+
+    Attributes:
+        decode: Function from features back to states, or None if the encoder has no decoder.
+    """
 
     id: str
     num_features: int
@@ -40,7 +44,7 @@ class Encoder:
 
 
 def autoencoder(sae: SparseAutoencoder, device: torch.device) -> Encoder:
-    """Return an autoencoder on a device; its features are those of `SparseAutoencoder.encode`."""
+    """Return the encoder of an autoencoder on a device. It computes the features of `SparseAutoencoder.encode`."""
     tensors = {name: _moved(value, device) for name, value in sae.vectors.items()}
     w_enc, w_dec, b_dec = (_moved(tensor, device) for tensor in (sae.w_enc, sae.w_dec, sae.b_dec))
 
@@ -59,7 +63,7 @@ def autoencoder(sae: SparseAutoencoder, device: torch.device) -> Encoder:
 
 
 def _weighted_rows(values_Td: Tensor, rows_dD: Tensor) -> Tensor:
-    """Return the product, from the rows that count alone where these are few."""
+    """Return `values_Td @ rows_dD`. If few values are nonzero, only their rows are read."""
     if int(values_Td.count_nonzero()) * _DENSE > values_Td.numel():
         return values_Td @ rows_dD
     token, feature = values_Td.nonzero(as_tuple=True)
@@ -73,7 +77,7 @@ def random_twin(own: Encoder, width: int, seed: int, device: torch.device) -> En
     """Return an untrained encoder with as many random unit directions as `own` has features.
 
     On each token, the encoder keeps as many directions as `own` has active features, so width and L0 are equal. About
-    half of the directions are positive on a token. If `own` has more active features, its L0 exceeds that of its twin.
+    half of the directions are positive on a token. If `own` has more active features, the twin has fewer than `own`.
     """
     drawn_Dd = torch.randn(width, own.num_features, generator=torch.Generator().manual_seed(seed))
     directions_Dd = (drawn_Dd / drawn_Dd.norm(dim=0)).to(device)
@@ -112,11 +116,12 @@ def read_features(
     """Pool the features of several encoders over every passage in one pass over the model.
 
     Args:
-        encoders: Encoders by the role of their table.
-        marks: Marked characters of each passage. Passages with marks have the parts `marked` and `unmarked`.
+        encoders: Encoders by the role of their output table.
+        marks: Marked character ranges of each passage. A passage with marks also has rows for its `marked` and
+            `unmarked` parts.
 
     Returns:
-        FEATURES by role, all with the passages in their order. Features are summed in float32.
+        FEATURES by role, with the passages in the given order. Features are summed in float32.
     """
     encoded = encode(decoder, passages, reading)
     work = _Reading(encoded, encoders, layer, reading, list(marks) or [()] * len(encoded))
@@ -125,7 +130,10 @@ def read_features(
 
 
 def counted_positions(passage: Encoded, h_TD: Tensor, sinks: SinkRule) -> np.ndarray:
-    """Return the positions whose features count: real tokens, without attention sinks if these are left out."""
+    """Return the positions whose features count: the real tokens.
+
+    If the sink rule leaves out attention sinks, they do not count.
+    """
     context = passage.context
     if not sinks.leave_out:
         return context.real
@@ -152,7 +160,10 @@ def activations_of(encoder: Encoder, h_TD: Tensor, counted: np.ndarray, features
 
 
 class Pooled(NamedTuple):
-    """The features of one part of a passage by one encoder: means over tokens, and the sum of squared errors."""
+    """The features of one part of a passage: means over its tokens, mean L0, and the sum of squared errors.
+
+    The sum of squared errors is None if the encoder has no decoder.
+    """
 
     features: np.ndarray
     means: np.ndarray
@@ -162,7 +173,7 @@ class Pooled(NamedTuple):
 
 @dataclass
 class _Part:
-    """One part of a passage: its tokens, and the sums of its states."""
+    """One part of a passage: the number of its tokens, and the sums of their states and squared norms."""
 
     num_tokens: int
     sum_D: np.ndarray
@@ -171,7 +182,7 @@ class _Part:
 
 @dataclass
 class _Reading:
-    """What is known of passages while batches complete."""
+    """Sums and features of passages while batches complete."""
 
     encoded: Sequence[Encoded]
     encoders: Mapping[str, Encoder]
@@ -186,7 +197,7 @@ class _Reading:
         self.texts = [passages[0] for passages in self.shared.values()]
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Read one batch, in blocks of passages whose features fit into memory."""
+        """Pool the features of one batch, in blocks of passages whose features fit into memory."""
         most = max(encoder.num_features for encoder in self.encoders.values())
         block, size = list[tuple[Encoded, Tensor]](), 0
         for text, h_TD in zip(batch, captured.states_of(self.layer), strict=True):
@@ -198,7 +209,7 @@ class _Reading:
         self._pool(block)
 
     def _pool(self, block: Sequence[tuple[Encoded, Tensor]]) -> None:
-        """Pool the parts of some passages: one product with the mask of parts for each encoder."""
+        """Pool the parts of a block of passages with one matrix product for each encoder."""
         states, names, masks = list[Tensor](), list[tuple[int, str]](), list[np.ndarray]()
         for passage, h_TD in block:
             counted = counted_positions(passage, h_TD, self.reading.sinks)
@@ -245,7 +256,7 @@ class _Reading:
         return [(ALL, everything), (MARKED, inside), (UNMARKED, ~inside)]
 
     def table(self, role: str) -> pa.Table:
-        """Return the FEATURES of one encoder."""
+        """Return the FEATURES table of the encoder with this role."""
         whole = [states for (_, part), states in self.parts.items() if part == ALL and isinstance(states, _Part)]
         num = sum(part.num_tokens for part in whole)
         centre_D = np.sum([part.sum_D for part in whole], axis=0) / num if num else None
@@ -294,7 +305,7 @@ def pooled(encoder: Encoder, x_TD: Tensor, mask_PT: Tensor, num_P: Tensor) -> li
 
 
 def _merged(marks: Marks) -> list[tuple[int, int]]:
-    """Return ranges in ascending order, those that overlap as one. Raise InputError for one that is empty."""
+    """Sort character ranges and merge ranges that overlap. Raise InputError for an empty or negative range."""
     ranges: list[tuple[int, int]] = []
     for start, end in sorted(marks):
         if not 0 <= start < end:

@@ -1,8 +1,8 @@
-"""How much of a model's loss is left when autoencoders rewrite the states of a layer, and how many features are dense.
+"""Loss recovered by autoencoders at a layer, and their share of dense features.
 
-Both are definitions of SAEBench (Karvonen et al., 2025). Loss recovered is (zero - own) / (zero - clean): the loss with
-zeros in place of the states, with the reconstruction in their place, and as it is. Sinks and special tokens keep their
-states in all of them, because autoencoders do not read these.
+Both follow the definitions of SAEBench (Karvonen et al., 2025). Loss recovered is (zero - own) / (zero - clean). `zero`
+is the loss with the states replaced by zeros, `own` with the states replaced by their reconstruction, and `clean` with
+unchanged states. Sinks and special tokens always keep their states, because autoencoders do not read them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,20 +32,20 @@ DENSE = 0.1
 
 @torch.inference_mode()
 def losses_from(decoder: Decoder, captured: Captured, targets: Targets, layer: int, h_BTD: Tensor) -> Tensor:
-    """Return the loss of each passage of a batch with other states of a layer.
+    """Return the loss of each passage of a batch, with the states of a layer replaced.
 
-    The model runs from the layer on: the blocks up to it answer with the new states.
+    Only the blocks after the layer run.
 
     Args:
-        captured: What `capture` found in the batch at the layer.
-        targets: Which tokens are predicted.
-        h_BTD: The states in place of `captured.states[layer]`, which must not be changed themselves.
+        captured: Result of `capture` for the batch, with the states of the layer.
+        targets: The tokens that are predicted.
+        h_BTD: States that replace `captured.states[layer]`. The captured states must not be changed in place.
 
     Returns:
-        Nats, summed over the predicted tokens of each passage, float64 [B].
+        Loss in nats, summed over the predicted tokens of each passage, float64 [B].
 
     Raises:
-        HeadError: If the model has no language-model head that reads the output of its decoder.
+        HeadError: The model has no language-model head that reads the output of its decoder.
     """
     with decoder.lock:
         losses_N = head_losses(decoder, resumed(decoder, captured, layer, h_BTD), targets).double().cpu()
@@ -64,18 +64,19 @@ def recovered(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> dict[str, list[Measure]]:
-    """Return loss recovered and share of dense features of several encoders, on the same texts.
+    """Return loss recovered and the share of dense features for each encoder.
 
-    Blocks up to the layer run once for each text, and the others once for each encoder and twice more.
+    The blocks up to the layer run once for each text. The blocks after the layer run twice for each text, and once more
+    for each encoder that can reconstruct the states.
 
     Args:
-        encoders: By role.
-        groups: Group of each text, such as its pair; empty where each is one of its own.
-        num_bootstrap: Resamples of the groups.
+        encoders: Encoders by role.
+        groups: Group of each text, such as its pair. If empty, each text is its own group.
+        num_bootstrap: Number of resamples of the groups.
         seed: Seed of the resamples.
 
     Returns:
-        Measures by role. The details have the losses, in nats per token.
+        Measures by role. Their details hold the losses, in nats per token.
     """
     encoded = encode(decoder, passages, reading)
     work = _Recovery(decoder, encoded, encoders, layer, reading.sinks, groups or range(len(encoded)))
@@ -85,15 +86,15 @@ def recovered(
 
 @dataclass
 class _Recovery:
-    """What is known of texts while batches complete.
+    """Losses and counts while batches complete.
 
     Attributes:
-        losses: By text, how many tokens are predicted, and the loss summed over them: as it is, with zeros, and with
-            each reconstruction.
-        active: By role, on how many tokens each feature is active [d].
-        num_tokens: Tokens that were read.
-        errors: By text, why it has no figures.
-        refusal: Why no text has a loss.
+        losses: For each text, the number of predicted tokens, and the summed losses with unchanged states, with zeros,
+            and with each reconstruction.
+        active: By role, the number of tokens on which each feature is active [d].
+        num_tokens: Number of tokens that were read.
+        errors: For each text that cannot be measured, the reason.
+        refusal: Why no text has a loss, or None.
     """
 
     decoder: Decoder
@@ -113,7 +114,10 @@ class _Recovery:
         self.refusal = lacks_loss(self.decoder)
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Read one batch. Sums are added at the end: if memory runs out before, the halves of the batch follow."""
+        """Add the losses and counts of one batch.
+
+        They are added at the end: if memory runs out earlier, the two halves of the batch are run instead.
+        """
         h_BTD = captured.states[self.layer]
         counted_BT = torch.zeros(h_BTD.shape[:2], dtype=torch.bool)
         for row, (passage, h_TD) in enumerate(zip(batch, captured.states_of(self.layer), strict=True)):
@@ -150,7 +154,10 @@ class _Recovery:
                 yield torch.cat(rebuilt)
 
     def _losses(self, captured: Captured, targets: Targets, counted_BT: Tensor, new_nD: Tensor) -> list[float]:
-        """Return the loss of each text with some states in place of those that count; nothing where it has none."""
+        """Return the loss of each text with the counted states replaced by `new_nD`.
+
+        The list is empty if the model has no loss.
+        """
         if self.refusal is not None:
             return []
         new_BTD = captured.states[self.layer].clone()
@@ -163,11 +170,11 @@ class _Recovery:
 
     @property
     def _rebuilding(self) -> list[str]:
-        """Return the roles of encoders with a reconstruction."""
+        """Return the roles of the encoders that can reconstruct states."""
         return [role for role, encoder in self.encoders.items() if encoder.decode is not None]
 
     def measures(self, role: str, num_bootstrap: int, seed: int) -> Iterator[Measure]:
-        """Yield the measures of one encoder."""
+        """Yield loss recovered and the share of dense features of one encoder."""
         yield self._loss_recovered(role, num_bootstrap, seed)
         yield self._dense_share(role)
 
@@ -212,7 +219,7 @@ class _Recovery:
         )
 
     def _reason(self) -> CellError:
-        """Return why no text has a figure, by an example."""
+        """Return the error of one text, as an example of why no text could be measured."""
         return next(iter(self.errors.values()), CellError(Status.TOO_FEW, "no text has a token to predict"))
 
 

@@ -1,4 +1,4 @@
-"""The extractor's adapter: from tasks and requests to the functions of `core`."""
+"""Adapter of the extractor: it maps tasks and requests to the functions of `core`."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +76,7 @@ from poolbench_extractor.trained import trained_direction
 
 
 class ExtractorService:
-    """Keep one model loaded: the one requested last."""
+    """Service that extracts vectors and features. It keeps the last requested model loaded."""
 
     name = "extractor"
     pauses_for_requests = True
@@ -95,7 +95,7 @@ class ExtractorService:
         self._models = DecoderCache(deployment)
 
     def extract(self, task: Task, io: TaskIO) -> None:
-        """Write vectors by strategy and layer, and kept states, as far as they are missing."""
+        """Write the missing outputs: vectors by strategy and layer, and per-token states."""
         params = EXTRACT.params_of(task)
         with self._models.using(params.reference(), params.change) as decoder:
             requests, keep = missing_outputs(params, io.missing)
@@ -116,7 +116,7 @@ class ExtractorService:
                 io.write_tables(tables, meta)
 
     def features(self, task: Task, io: TaskIO) -> None:
-        """Write pooled features of autoencoders, random directions and coordinates, as far as they are missing."""
+        """Write the missing outputs: pooled features of autoencoders, random directions and coordinates."""
         params = FEATURES_OF.params_of(task)
         with self._models.using(params.reference()) as decoder:
             encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
@@ -129,7 +129,7 @@ class ExtractorService:
             io.write_tables(tables, {"model_revision": decoder.revision})
 
     def recovered(self, task: Task, io: TaskIO) -> None:
-        """Write loss recovered and the share of dense features of the same, as far as they are missing."""
+        """Write the missing outputs: loss recovered and the share of dense features of each encoder."""
         params = RECOVERED.params_of(task)
         with self._models.using(params.reference()) as decoder:
             encoders, passages = missing_encoders(task, io, decoder, params.seed), read_passages(task, io)
@@ -144,7 +144,7 @@ class ExtractorService:
             io.write_tables(tables, {"model_revision": decoder.revision})
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
-        """Write the median residual norms on the fixed calibration texts."""
+        """Write the median residual norm of each layer on the calibration texts."""
         params = CALIBRATE.params_of(task)
         with self._models.using(params.reference()) as decoder:
             passages, reading = read_passages(task, io), reading_of(params, decoder.device)
@@ -154,7 +154,7 @@ class ExtractorService:
                 io.write_table(role, table, meta={"model_revision": decoder.revision})
 
     def damage(self, task: Task, io: TaskIO) -> None:
-        """Write what steering does to given texts, and the tokens that directions promote, as far as missing."""
+        """Write the missing outputs: effects of steering on given texts, and the tokens that directions promote."""
         params = STEERED_TEXTS.params_of(task)
         passages = read_passages(task, io)
         unit = 1.0 if params.alpha_unit == "absolute" else norm_at(io.table(CALIBRATION()), params.layer)
@@ -172,7 +172,7 @@ class ExtractorService:
             io.write_tables(missing, {"model_revision": decoder.revision})
 
     def train(self, task: Task, io: TaskIO) -> None:
-        """Write the direction of a vector that is trained on passages."""
+        """Train a steering vector on passages and write its direction."""
         params, passages = TRAINED_DIRECTION.params_of(task), io.table(PASSAGES())
         with self._models.using(params.reference()) as decoder:
             reading = reading_of(params, decoder.device)
@@ -252,15 +252,15 @@ class ExtractorService:
         )
 
     def release_memory(self) -> None:
-        """Unload the model; the next task or request loads it again."""
+        """Unload the model if it is not in use. The next task or request loads it again."""
         self._models.release()
 
     def loaded_model(self) -> str:
-        """Return the id of the model that is loaded; empty if none is."""
+        """Return the id of the loaded model, or "" if no model is loaded."""
         return str(self._models.loaded()["model"] or "")
 
     def health(self) -> dict[str, Any]:
-        """Return the loaded model."""
+        """Return the id, revision and device of the loaded model."""
         return self._models.loaded()
 
 
@@ -281,7 +281,12 @@ MAX_EDITED_TEXTS = 1_000_000
 
 
 def read_passages(task: Task, io: TaskIO) -> PassageTexts:
-    """Return the passages of a task, with annotations and token frequencies where it has them."""
+    """Return the passages of a task, with the annotations and token frequencies that the task has.
+
+    Raises:
+        InputError: The task has no passages.
+        TooLargeError: The passages are too long together.
+    """
     table = io.table(PASSAGES())
     if table.num_rows == 0:
         raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
@@ -295,7 +300,10 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
 
 
 def norm_at(calibration: pa.Table, layer: int) -> float:
-    """Return the residual norm of a layer, the unit of strength. Raise InputError if it was not calibrated."""
+    """Return the median residual norm of a layer, which is the unit of steering strengths.
+
+    Raise InputError if the calibration lacks the layer.
+    """
     norms = dict(zip(calibration["layer"].to_pylist(), calibration["median_residual_norm"].to_pylist(), strict=True))
     if layer not in norms:
         raise InputError(f"the calibration has no layer {layer}; it has {', '.join(map(str, norms))}")
@@ -303,7 +311,7 @@ def norm_at(calibration: pa.Table, layer: int) -> float:
 
 
 def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dict[str, Encoder]:
-    """Return, by role of the missing outputs, the autoencoders of a task, their random directions and coordinates."""
+    """Return the encoder of each missing output: an autoencoder, its random twin, or the coordinates."""
     encoders: dict[str, Encoder] = {COORDINATES(): coordinates(decoder.width)} if COORDINATES() in io.missing else {}
     for role, at in AUTOENCODER.among(task.inputs):
         roles = {FEATURES(*at), RANDOM_FEATURES(*at)} & io.missing
@@ -316,7 +324,7 @@ def missing_encoders(task: Task, io: TaskIO, decoder: Decoder, seed: int) -> dic
 
 
 def read_autoencoder(read: Callable[[str], bytes], name: str, decoder: Decoder) -> Encoder:
-    """Return an autoencoder from its files; raise InputError if it reads another width than the model has."""
+    """Read an autoencoder from its files. Raise InputError if its width differs from the model's."""
     sae = SparseAutoencoder.from_bytes(read(WEIGHTS_FILE), read(CONFIG_FILE))
     if sae.width != decoder.width:
         raise InputError(f"{name}: the autoencoder reads width {sae.width}; {decoder.source} has {decoder.width}")
@@ -324,7 +332,7 @@ def read_autoencoder(read: Callable[[str], bytes], name: str, decoder: Decoder) 
 
 
 def marks_of(passages: pa.Table) -> list[list[tuple[int, int]]]:
-    """Return the marked character ranges of each passage; none where the table has no such column."""
+    """Return the marked character ranges of each passage, or empty lists if the table has no column `marks`."""
     if "marks" not in passages.column_names:
         return [[] for _ in range(passages.num_rows)]
     return [[(mark["start"], mark["end"]) for mark in marks or ()] for marks in passages["marks"].to_pylist()]
@@ -332,7 +340,10 @@ def marks_of(passages: pa.Table) -> list[list[tuple[int, int]]]:
 
 @contextmanager
 def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
-    """Report seconds and peak memory of a GPU; on a CPU the worker's own figures are right."""
+    """Report the seconds and the peak memory of a `with` block on a GPU.
+
+    On a CPU, nothing is reported, because the worker's own values are right.
+    """
     if device.type != "cuda":
         yield
         return
@@ -345,13 +356,16 @@ def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
 
 
 def reading_of(params: ReadingParams, device: torch.device) -> Reading:
-    """Return how the passages become tokens and batches."""
+    """Return the settings for tokens and batches. Batches are smaller on a CPU."""
     limits = BatchLimits(max_tokens=_TOKENS_ON_CPU) if device.type == "cpu" else BatchLimits()
     return Reading(params.include_bos, params.add_bos, params.max_length, limits)
 
 
 def missing_outputs(params: ExtractParams, missing: Iterable[str]) -> tuple[dict[int, list[Request]], list[int]]:
-    """Return the requests by layer and the kept layers of missing outputs; raise ConfigError."""
+    """Return the requests of each layer, and the layers whose states are stored, for the missing outputs.
+
+    Raise ConfigError if a role names a strategy that the task does not have.
+    """
     requests = {entry.id: Request.of(entry.id, entry.params) for entry in params.strategies}
     missing = set(missing)
     keep = [at.layer for _, at in STATES.among(missing)]

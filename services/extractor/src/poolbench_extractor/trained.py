@@ -1,4 +1,4 @@
-"""A steering vector that is trained by gradient: it makes positive passages likelier, and negative ones less likely.
+"""Steering vector trained by gradient to make positive passages likelier and negative passages less likely.
 
 Source: Cao et al. (2024), "Personalized Steering of Large Language Models: Versatile Steering Vectors Through
 Bi-directional Preference Optimization" (BiPO). The vector v is added to the output of a block at every position,
@@ -6,8 +6,9 @@ and the loss of a pair is
 
     -log sigmoid(d beta [log p(positive | d v) / p(positive) - log p(negative | d v) / p(negative)])
 
-where p without v is the unsteered model. We depart from it in three respects: passages have no question before them;
-both signs d = 1 and -1 enter each step, where the paper draws one; and Adam moves v in units of the norm of the states.
+where p without v is the unsteered model. We depart from the paper in three respects. Passages have no question before
+them. Each step uses both signs d = 1 and -1, where the paper draws one of the two. Adam moves v in units of the norm of
+the states.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ Pair = tuple[Encoded, Encoded]
 
 @dataclass(frozen=True)
 class PairBatch:
-    """Passages of some pairs, the positives first, with their states at a layer of the unsteered model."""
+    """Passages of a batch of pairs, positives first, with their states at a layer of the unsteered model."""
 
     decoder: Decoder
     layer: int
@@ -48,19 +49,23 @@ class PairBatch:
 
     @classmethod
     def of(cls, decoder: Decoder, pairs: Sequence[Pair], layer: int, reading: Reading) -> "PairBatch":
-        """Run the model up to the layer."""
+        """Run the unsteered model on the pairs up to the layer."""
         batch = [positive for positive, _ in pairs] + [negative for _, negative in pairs]
         captured = capture(decoder, batch, [layer], sinks=reading.sinks, padding_side=reading.limits.padding_side)
         return cls(decoder, layer, captured, gradients.Targets.of(batch, captured.starts))
 
     @property
     def norm(self) -> float:
-        """Return the median norm of the states."""
+        """Return the median L2 norm of the states over all positions."""
         norms = [h_TD.float().norm(dim=-1) for h_TD in self.captured.states_of(self.layer)]
         return float(torch.cat(norms).median())
 
     def margins(self, delta_D: Tensor, beta: float) -> Tensor:
-        """Return, for each pair, how much more a vector adds to the log-likelihood of the positive, times `beta`."""
+        """Return `beta` times the difference of two gains in log-likelihood, for each pair.
+
+        The vector `delta_D` changes the log-likelihood of both passages. The difference is the gain of the positive
+        minus the gain of the negative.
+        """
         positive_P, negative_P = (self._log_likelihoods(delta_D) - self._unsteered).chunk(2)
         return beta * (positive_P - negative_P)
 
@@ -70,7 +75,7 @@ class PairBatch:
             return self._log_likelihoods(torch.zeros(self.decoder.width))
 
     def _log_likelihoods(self, delta_D: Tensor) -> Tensor:
-        """Return the log-likelihood of each passage with a vector added to the states of every position [B]."""
+        """Return the log-likelihood of each passage [B], with `delta_D` added to the states of every position."""
         h_BTD = self.captured.states[self.layer]
         output = resumed(
             self.decoder, self.captured, self.layer, (h_BTD.float() + delta_D.to(h_BTD.device)).to(h_BTD.dtype)
@@ -88,17 +93,18 @@ def trained_direction(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> tuple[Direction, list[float]]:
-    """Return the unit direction of the trained vector, and the loss of each step.
+    """Train a steering vector. Return its unit direction and the loss of each step.
 
-    Pairs are matched ones; where the passages have none, positives and negatives in the order of their ids.
+    Training uses the matched pairs. If the passages have no matched pairs, positives and negatives are paired in the
+    order of their ids.
 
     Args:
         table: PASSAGES.
 
     Raises:
         LayerError: The model has no such block.
-        CellError: `too_few` without a pair that can be read, `failed` where the model cannot be differentiated,
-            `collapsed` or `non_finite` if the vector is.
+        CellError: `too_few` if no pair can be read, `failed` if the model is quantised or has no language-model head,
+            `not_implemented` if it is an encoder, and `collapsed` or `non_finite` if the trained vector is.
     """
     layer = params.layer
     if not decoder.is_block(layer):
@@ -145,12 +151,15 @@ def _usable_pairs(decoder: Decoder, table: pa.Table, reading: Reading) -> list[P
 
 
 def _obstacle(passage: Encoded) -> bool:
-    """Return whether a passage cannot be read in one batch with any other, or has no token to predict."""
+    """Return whether a passage cannot be used.
+
+    The reason is an error, a length at which rotary frequencies change for the whole batch, or no token to predict.
+    """
     return passage.error is not None or passage.stretched or gradients.obstacle_of(passage) is not None
 
 
 def _order(num_pairs: int, params: TrainedParams) -> Iterator[list[int]]:
-    """Yield the pairs of each step; each pair comes once before any comes again."""
+    """Yield the pair numbers of each step. Every pair is used once before any pair is used again."""
     rng, waiting = np.random.default_rng(params.seed), list[int]()
     for _ in range(params.num_steps):
         while len(waiting) < params.num_pairs:

@@ -46,14 +46,14 @@ MAX_WORDS = 500_000
 def segment_clauses(head: Sequence[int], dep: Sequence[str], upos: Sequence[str]) -> list[int]:
     """Number the clauses of a passage in order of their first word.
 
-    A word *heads a clause* when its relation is `root`, `advcl`, `acl` (relative clauses included), `ccomp`, `csubj`
-    or `parataxis`; or when it is a `conj` that is a predicate itself: a VERB or AUX, or a word with a subject or copula
-    of its own. Open complements (`xcomp`) share their subject and stay in the clause above. Every other word belongs to
-    the clause of its nearest ancestor that heads one, so a clause may be interrupted: *the man [who left] was old* is
-    two clauses, the first in two pieces.
+    A word *heads a clause* if its relation is `root`, `advcl`, `acl` (relative clauses included), `ccomp`, `csubj` or
+    `parataxis`. A `conj` heads a clause if it is a predicate itself: a VERB or AUX, or a word with its own subject or
+    copula. Open complements (`xcomp`) share their subject and stay in the clause above. Every other word belongs to the
+    clause of its nearest ancestor that heads a clause. A clause may therefore be interrupted: *the man [who left] was
+    old* is two clauses, the first in two pieces.
 
     Args:
-        head: Index of each word's head, [W]; a root points at itself.
+        head: Index of each word's head, [W]. A root is its own head.
         dep: Relation of each word to its head, UD or ClearNLP, [W].
         upos: Universal part of speech, [W].
 
@@ -61,7 +61,7 @@ def segment_clauses(head: Sequence[int], dep: Sequence[str], upos: Sequence[str]
         The clause of each word, [W], from 0.
 
     Raises:
-        CellError: If a label belongs to no known scheme.
+        CellError: A label belongs to no known scheme.
     """
     relations = [to_universal(label) for label in dep]
     governs = {h for h, relation in zip(head, relations, strict=True) if relation in OF_PREDICATES}
@@ -80,7 +80,10 @@ def _clause_head(word: int, head: Sequence[int], heads_clause: Sequence[bool]) -
 
 
 class ParseCache:
-    """The texts used last, up to `max_words` words in all; the least recently used text is dropped first."""
+    """Cache of parsed texts with up to `max_words` words in total.
+
+    If the cache is full, the least recently used text is dropped.
+    """
 
     def __init__(self, max_words: int = MAX_WORDS) -> None:
         # A text without words also takes space.
@@ -90,11 +93,11 @@ class ParseCache:
         return len(self._known)
 
     def get(self, text: str) -> Columns | None:
-        """Return the columns of a text, or None if they are not kept."""
+        """Return the annotation columns of a text, or None if the text is not in the cache."""
         return self._known.get(_digest(text))
 
     def put(self, text: str, columns: Columns) -> None:
-        """Keep the columns of a text, unless it alone has more words than the cache."""
+        """Store the annotation columns of a text. A text that is larger than the whole cache is not stored."""
         with suppress(ValueError):
             self._known[_digest(text)] = columns
 
@@ -106,7 +109,7 @@ def _digest(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A loaded spaCy pipeline, and its name, version and label scheme."""
+    """A loaded spaCy pipeline, with its name, version and scheme of dependency labels."""
 
     name: str
     version: str
@@ -115,7 +118,7 @@ class Pipeline:
     cache: ParseCache = field(default_factory=ParseCache, repr=False, compare=False)
 
     def require_version(self, version: str | None) -> Pipeline:
-        """Return itself; raise ConfigError if another version is requested."""
+        """Return the pipeline. Raise ConfigError if another version of it is requested."""
         if version not in (None, self.version):
             raise ConfigError(
                 f"pipeline {self.name!r} has version {self.version}, not {version}. If it was replaced "
@@ -124,19 +127,19 @@ class Pipeline:
         return self
 
     def describe(self) -> dict[str, str]:
-        """Return name, version and label scheme, as the annotations carry them."""
+        """Return the pipeline's name, version and label scheme, for the metadata of annotations."""
         return {"pipeline": self.name, "pipeline_version": self.version, "dep_scheme": self.dep_scheme}
 
 
 @lru_cache(maxsize=2)
 def load_pipeline(name: str) -> Pipeline:
-    """Load the shipped pipeline, or an installed one of `PACKAGED_PIPELINES`.
+    """Load the shipped pipeline, or an installed pipeline of `PACKAGED_PIPELINES`.
 
-    A name is never a path: spaCy would load any folder, and any module of Python's path.
+    Other names are refused, because spaCy would load any folder and any installed module.
 
     Raises:
-        UnknownNameError: With the names that are allowed.
-        ConfigError: If the package is not installed, or the pipeline lacks a parser, an entity recogniser, or
+        UnknownNameError: The name is not allowed. The error lists the allowed names.
+        ConfigError: The package is not installed, or the pipeline lacks a parser, an entity recogniser, or
             labels of a known scheme.
     """
     import spacy
@@ -157,7 +160,10 @@ def load_pipeline(name: str) -> Pipeline:
 
 
 def dep_scheme(labels: Sequence[str]) -> str:
-    """Return `ud` (Universal Dependencies) or `clearnlp` by labels that only one has; raise ConfigError otherwise."""
+    """Return the scheme of dependency labels: `ud` (Universal Dependencies) or `clearnlp`.
+
+    Each scheme has labels that the other lacks. Raise ConfigError if the scheme is neither of them.
+    """
     try:
         for label in labels:
             to_universal(label)
@@ -173,7 +179,7 @@ def dep_scheme(labels: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """Words of a text: the document without white space, and where each word starts."""
+    """Words of a text: a spaCy document without white space, and the character at which each word starts."""
 
     doc: Doc
     starts: list[int]
@@ -195,13 +201,13 @@ def check_text(text: str, what: str) -> None:
 
 
 def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
-    """Split a text into words; line breaks and runs of spaces are not words.
+    """Split a text into words. White space is never a word.
 
-    The pipeline's training data has no white-space tokens, so they are removed before it runs, and a blank
-    line is passed to the parser as a sentence boundary.
+    The pipeline's training data has no white-space tokens, so these tokens are removed before the pipeline runs. A
+    blank line is passed to the parser as a sentence boundary.
 
     Raises:
-        InputError: If the text is too long or is not valid Unicode.
+        InputError: The text is too long or is not valid Unicode.
     """
     from spacy.tokens import Doc
 
@@ -232,9 +238,9 @@ def annotate_texts(
     """Yield one ANNOTATIONS row per text, in order.
 
     Args:
-        texts: As many texts; an empty one gives a row without words. Texts in the cache are not parsed again.
-        frequencies: Where keywords come from; without them the column `keyword` is null.
-        parser: What parses the texts that are not in the cache; by default `parse`.
+        texts: One text per name. An empty text gives a row without words. Texts in the cache are not parsed again.
+        frequencies: Document frequencies for the keywords. If None, the column `keyword` is null.
+        parser: Function that parses the texts that are not in the cache. The default is `parse`.
     """
     columns_by_text = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
     fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in columns_by_text}
@@ -252,11 +258,11 @@ def annotate_texts(
 def parse(
     pipeline: Pipeline, texts: Sequence[str], names: Sequence[str] | None = None, *, batch_size: int = BATCH_SIZE
 ) -> Iterator[Columns]:
-    """Yield the annotation columns of each text except its keywords, in order.
+    """Yield the annotation columns of each text in order, without keywords.
 
     Args:
-        texts: Any texts; all of them are checked before the first is parsed.
-        batch_size: Texts that go through the pipeline together; changes speed, never results.
+        texts: Texts to parse. All texts are checked before the first text is parsed.
+        batch_size: Number of texts that the pipeline parses together. It changes speed, never results.
     """
     called = names or ["the text"] * len(texts)
     tokens = [tokenize(pipeline.nlp, text, name) for text, name in zip(texts, called, strict=True)]

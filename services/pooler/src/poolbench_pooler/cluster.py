@@ -1,7 +1,7 @@
-"""What clients see of a cluster over HTTP: its queues, its dead letters, and the records in its object store.
+"""HTTP routes for the state of a cluster: its queues, its dead letters, and the records in its object store.
 
-The pooler has these verbs because it works without a language model and without a GPU. They read; the one thing that
-they write is the mark that ends a run.
+The pooler serves these routes because it works without a language model and without a GPU. The routes only read, except
+for `POST /cancel_run`, which writes the mark that ends a run.
 """
 
 import re
@@ -105,7 +105,7 @@ class CancelledRun(BaseModel):
 
 
 class ClusterVerbs:
-    """The verbs; store and queue are opened on first use."""
+    """HTTP routes for the state of a cluster. The store and the queue are opened on first use."""
 
     def __init__(self, store: Callable[[], ObjectStore], queue: Callable[[], TaskQueue]) -> None:
         self._store, self._queue = store, queue

@@ -106,7 +106,7 @@ _EXAMPLE = {
 
 
 class ConceptVerbs:
-    """The verbs; the library is opened on first use."""
+    """HTTP routes for users' concepts. The library of concepts is opened on first use."""
 
     def __init__(self, library: Callable[[], Library]) -> None:
         self._library = library

@@ -1,4 +1,4 @@
-"""The pooler's two steps: tables in, tables out."""
+"""The pooler's functions on tables: annotation of passages, and hidden states from requests."""
 
 import multiprocessing
 import os
@@ -41,11 +41,13 @@ Progress = Callable[[int, int], None]
 
 
 def parse_together(pipeline: Pipeline, texts: Sequence[str], names: Sequence[str]) -> Iterator[Columns]:
-    """Yield the same as `parse`, computed by as many processes as POOLBENCH_POOLER_PROCESSES asks for.
+    """Yield the annotation columns of each text, parsed in POOLBENCH_POOLER_PROCESSES processes.
+
+    The columns are equal to the columns from `parse`.
 
     Raises:
-        InputError: As `parse`, before the first text is parsed.
-        MemoryError: A process was killed; the task is delivered again.
+        InputError: A text is too long or is not valid Unicode. It is raised before the first text is parsed.
+        MemoryError: A process was killed. The task is then delivered again.
     """
     number = PoolerSettings.load().processes
     if number == 1 or len(texts) <= _PORTION:
@@ -82,7 +84,10 @@ def _parse(pipeline: str, texts: Sequence[str]) -> list[Columns]:
 
 
 def _end_with_owner(owner: int) -> None:
-    """End this process when the replica is gone: no other process would end it after SIGKILL."""
+    """End this process when its owner is gone.
+
+    If the owner is killed by SIGKILL, no other process ends this process.
+    """
 
     def watch() -> None:
         while os.getppid() == owner:
@@ -93,19 +98,19 @@ def _end_with_owner(owner: int) -> None:
 
 
 def frequencies_of(pipeline: Pipeline, texts: Sequence[str]) -> DocumentFrequencies:
-    """Return document frequencies of texts, split into words as the annotation splits them."""
+    """Return the document frequencies of texts. Texts are split into words as in annotation."""
     return DocumentFrequencies.of(tokenize(pipeline.nlp, text).words for text in texts)
 
 
 def idf_texts(passages: pa.Table, idf_passages: pa.Table | None) -> list[str]:
-    """Return the texts that document frequencies come from: train passages only.
+    """Return the texts for document frequencies: passages of the train split only.
 
     Args:
-        passages: The passages to annotate; by default their own train rows are used.
-        idf_passages: Passages of the train split, needed when `passages` holds none.
+        passages: The passages to annotate.
+        idf_passages: Passages to take the train split from. If None, `passages` are used.
 
     Raises:
-        InputError: If there is no train passage.
+        InputError: There is no train passage, or no column `split`.
     """
     table = passages if idf_passages is None else idf_passages
     if "split" not in table.column_names:
@@ -126,7 +131,11 @@ def annotate_passages(
     params: AnnotateParams,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return ANNOTATIONS of PASSAGES in their order; the metadata holds pipeline, label scheme and IDF source."""
+    """Return ANNOTATIONS of PASSAGES in their order.
+
+    The metadata hold the pipeline, its version and label scheme, and the numbers of keywords and IDF documents. Raise
+    TooLargeError if the passages are too long together.
+    """
     require_columns(passages, TEXT_COLUMNS, "passages")
     _require_characters("the passages", passages["text"].to_pylist(), config.MAX_TASK_CHARACTERS)
     names, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
@@ -143,7 +152,10 @@ def annotate_passages(
 def annotate_rows(
     pipeline: Pipeline, texts: Sequence[str], train_texts: Sequence[str], num_keywords: int
 ) -> list[dict[str, Any]]:
-    """Return annotation rows of texts, named by their position; raise TooLargeError if they are too long together."""
+    """Return one annotation row per text. The id of a row is the position of its text.
+
+    Raise TooLargeError if the texts are too long together.
+    """
     _require_characters("texts", texts, config.MAX_REQUEST_CHARACTERS)
     _require_characters("idf_texts", train_texts, config.MAX_IDF_CHARACTERS)
     names = [str(index) for index in range(len(texts))]
@@ -152,10 +164,10 @@ def annotate_rows(
 
 
 def annotator(idf_texts: Sequence[str] | None = None) -> Callable[[Sequence[str]], list[dict[str, Any]]]:
-    """Return a function from texts to their annotation rows, for a process without a cluster (`PoolingEncoder`).
+    """Return a function that annotates texts without a cluster, for `PoolingEncoder`.
 
     Args:
-        idf_texts: Texts that document frequencies come from. Without them the rows have no keywords: those of the
+        idf_texts: Texts for document frequencies. If None, the rows have no keywords. Frequencies of the annotated
             texts themselves would make a vector depend on the other texts of its batch.
     """
     params = AnnotateParams()
@@ -170,12 +182,17 @@ def annotator(idf_texts: Sequence[str] | None = None) -> Callable[[Sequence[str]
 
 
 def _require_characters(what: str, texts: Sequence[str | None], limit: int) -> None:
-    """Raise TooLargeError for texts that are too long together."""
+    """Raise TooLargeError if the texts are too long together."""
     require_at_most(f"characters in {what}", sum(len(text or "") for text in texts), limit, "send fewer at a time")
 
 
 def states_of(request: config.PoolRequest) -> pa.Table:
-    """Return STATES of one row from a request; raise TooLargeError or InputError for malformed hidden states."""
+    """Return a STATES table of one row with the hidden states of a request.
+
+    Raises:
+        TooLargeError: The hidden states have too many numbers.
+        InputError: The hidden states are malformed, another list differs in length, or no token is real.
+    """
     numbers = sum(map(len, request.hidden_states))
     require_at_most("numbers in hidden_states", numbers, config.MAX_STATES, "pool kept states in a run instead")
     num_tokens, width = len(request.hidden_states), len(request.hidden_states[0])

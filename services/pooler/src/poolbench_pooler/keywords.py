@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 
 def term(word: str) -> str | None:
-    """Return the term a word counts as: itself in lower case, or None without a letter (punctuation, numbers)."""
+    """Return a word in lower case, or None if the word has no letter (punctuation, numbers)."""
     return word.lower() if any(character.isalpha() for character in word) else None
 
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """In how many of `num_documents` texts each term occurs."""
+    """For each term, the number of documents, among `num_documents`, in which it occurs."""
 
     counts: dict[str, int]
     num_documents: int
 
     @classmethod
     def of(cls, documents: Iterable[Sequence[str]]) -> "DocumentFrequencies":
-        """Count the words of each document."""
+        """Count the documents in which each term occurs."""
         counts: Counter[str] = Counter()
         num_documents = 0
         for words in documents:
@@ -29,10 +29,12 @@ class DocumentFrequencies:
         return cls(dict(counts), num_documents)
 
     def idf(self, name: str) -> float:
-        """Return `ln((1 + n) / (1 + df))`: 0 for a term of every document, finite for a term of none.
+        """Return the inverse document frequency `ln((1 + n) / (1 + df))`.
 
-        Reference: scikit-learn's TfidfTransformer with `smooth_idf`, less the constant 1 that it adds:
-        with it the commonest function words of a long passage would win by their count alone.
+        The value is 0 for a term in every document, and finite for a term in no document.
+
+        Reference: scikit-learn's TfidfTransformer with `smooth_idf`, without the constant 1 that scikit-learn adds.
+        With this constant, the commonest function words of a long passage would win by their count alone.
         """
         return math.log((1 + self.num_documents) / (1 + self.counts.get(name, 0)))
 
@@ -40,8 +42,8 @@ class DocumentFrequencies:
 def flag_keywords(words: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int) -> list[bool]:
     """Flag every occurrence of the `num_keywords` terms with the highest TF-IDF.
 
-    TF is the raw count in the passage; a term of every document scores 0 and is not a keyword. Ties go to the
-    term that occurs first, so the flags depend on nothing but the passage and the frequencies.
+    TF is the raw count in the passage. A term that occurs in every document scores 0 and is not a keyword. The term
+    that occurs first wins ties, so the flags depend only on the passage and the frequencies.
     """
     terms = [term(word) for word in words]
     counts = Counter(t for t in terms if t is not None)

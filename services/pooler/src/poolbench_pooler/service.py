@@ -1,4 +1,4 @@
-"""The pooler as a service: tasks `pooler.annotate` and `pooler.pool`; verbs of texts, concepts and the cluster."""
+"""The pooler service: tasks `pooler.annotate` and `pooler.pool`, and routes for texts, concepts and the cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -32,12 +32,18 @@ def _open_queue() -> TaskQueue:
 
 
 class PoolerService:
-    """Thin adapter; work takes turns, because a spaCy pipeline serves one thread at a time."""
+    """Service that annotates and pools texts.
+
+    Annotations take turns, because a spaCy pipeline serves one thread at a time.
+    """
 
     name = "pooler"
 
     def __init__(self, library: Callable[[], Library], queue: Callable[[], TaskQueue] = _open_queue) -> None:
-        """Take what opens the library of users' concepts and the queue; requests are the first to use them."""
+        """Store the functions that open the library of users' concepts and the queue.
+
+        The first request that needs the library or the queue opens it.
+        """
         self._concepts = ConceptVerbs(library)
         self._queue, self._library = queue, library
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
@@ -61,7 +67,7 @@ class PoolerService:
         self._served["passages_annotated"] += table.num_rows
 
     def pool(self, task: Task, io: TaskIO) -> None:
-        """Write VECTORS of each missing strategy from the kept STATES of a layer and ANNOTATIONS."""
+        """Write VECTORS of each missing strategy and layer, from the stored STATES of the layer and ANNOTATIONS."""
         from poolbench.pooling.kept import pool_kept
 
         params = POOL.params_of(task)
@@ -118,7 +124,7 @@ class PoolerService:
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 
     def health(self) -> dict[str, Any]:
-        """Return counts of what was served so far."""
+        """Return the numbers of passages annotated and tables pooled so far."""
         return dict(self._served)
 
 

@@ -26,7 +26,7 @@ TASK = Limits(200_000, 20_000_000, 1_000_000_000, 500_000_000, "plan smaller tas
 
 
 def require_training(num_passages: int, params: TrainParams, limits: Limits) -> None:
-    """Raise TooLargeError, with the number and the limit, for a training that would cost too much."""
+    """Raise TooLargeError, with the number and the limit, if a training would cost too much."""
     # An import trains nothing, and scores windows of the validation passages alone.
     windows = num_passages * (1 if params.mode == "import" else 1 + params.num_windows)
     steps = windows * (params.epochs or _MOST_EPOCHS)
@@ -37,5 +37,5 @@ def require_training(num_passages: int, params: TrainParams, limits: Limits) -> 
 
 
 def require_scoring(texts: Iterable[str | None], limits: Limits) -> None:
-    """Raise TooLargeError, with the number and the limit, for texts that are too long together."""
+    """Raise TooLargeError, with the number and the limit, if the texts are too long together."""
     require_at_most("characters in texts", sum(len(text or "") for text in texts), limits.characters, limits.remedy)

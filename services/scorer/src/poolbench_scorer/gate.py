@@ -1,4 +1,4 @@
-"""The validity gate of a scorer: without it, steering towards noise would count as success.
+"""The validity gate of a scorer. Without the gate, steering towards noise would count as success.
 
 (a) The scorer separates held-out passages cut to generation length: lower bound of the AUROC >= .75.
 (b) It separates the model's own continuations of positive and negative halves: lower bound > .6.
@@ -9,11 +9,12 @@
     that only looks for words would stand at .5) and for those of negatives alone (a loop of harmless words
     must not look like the concept).
 
-Where a rule labelled the corpus, the rule labels these texts too. A cut passage need not show the word that makes its
-passage positive, and a continuation need not go on with it: by the class of the passage, (a) would judge the cut, and
-(b) the model. A cut passage that the rule counts to no class, such as one with two of four numbers, keeps the class of
-its passage; such a continuation is left out. With fewer than 30 continuations of a class the model's texts cannot say
-whether the scorer is right: (b) is null, and the verdict rests on the other parts.
+If a word rule labelled the corpus, the rule also labels these texts. A cut passage need not show the word that makes
+its passage positive, and a continuation need not use this word again. With the class of the passage as the label, (a)
+would measure the cut, and (b) would measure the model. If the rule gives a cut passage no class, as with two of four
+numbers, the cut passage keeps the class of its passage. A continuation without a class is left out. With fewer than 30
+continuations of a class, the model's texts cannot show whether the scorer is right. Then (b) is null, and the verdict
+depends on the other parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ GATE = "scorer.gate"
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with class and group."""
+    """Texts with the class and the group of each text."""
 
     texts: list[str]
     labels: np.ndarray
@@ -50,7 +51,7 @@ class Labelled:
 
 
 def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params: GateParams) -> pa.Table:
-    """Return MEASURES of the gate.
+    """Judge a scorer by its validity gate. Return MEASURES.
 
     Args:
         test: PASSAGES of split `test`.
@@ -58,10 +59,11 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
 
     Returns:
         `scorer.gate` rows with `params.part` a, b, c..., then `scorer.positive_mean`, `scorer.negative_mean`,
-        `scorer.ece` and `scorer.brier` on the cut passages, and last the verdict: 1 passed, 0 not, with the reason.
+        `scorer.ece` and `scorer.brier` on the cut passages, and last the verdict: 1 if the scorer passed, else 0 with
+        the reason. If the passages are too few or of one class, the verdict is the only row.
 
     Raises:
-        InputError: If the rule that `params` asks for is not the one of the scorer's concept.
+        InputError: The rule in `params` is not the rule of the scorer's concept, or a passage is of another split.
     """
     require_columns(continuations, TEXTS, "continuations")
     try:
@@ -90,7 +92,7 @@ def _refusal(reason: str) -> Measure:
 
 
 def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: GateParams) -> list[Measure]:
-    """Return the rows of the gate from texts and a scoring function."""
+    """Return the measures of the gate for texts and a scoring function."""
     intact = score(cut.texts)
     parts = [
         _separation("a", intact, cut, params, params.min_corpus_auroc, {"num_tokens": params.num_tokens}),
@@ -108,7 +110,10 @@ def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: Gate
 
 
 def verdict(parts: list[Measure]) -> Measure:
-    """Return 1 where every part that was judged passed, else 0; the reason names all parts that did not pass."""
+    """Return the verdict: 1 if every judged part passed, else 0.
+
+    The reason names all parts that did not pass, including parts that could not be judged.
+    """
     not_passed = [part for part in parts if not part.details.get("passed")]
     passed = all(part.details.get("unjudged") for part in not_passed)
     reason = "; ".join(map(_complaint, not_passed)) or None
@@ -116,7 +121,10 @@ def verdict(parts: list[Measure]) -> Measure:
 
 
 def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> Labelled:
-    """Return continuations with the class and group of the passage whose first half they continue."""
+    """Return continuations, each with the class and the group of the passage that it continues.
+
+    Continuations of unknown passages are left out.
+    """
     place = {passage: row for row, passage in enumerate(passages.ids)}
     columns = (continuations[name].to_pylist() for name in ("prompt_id", "text"))
     placed_texts = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
@@ -125,9 +133,10 @@ def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> L
 
 
 def relabelled(texts: Labelled, rule: WordRule, *, others: bool) -> Labelled:
-    """Return texts with the class that a rule counts them to; of those that it counts to none, all or none (`others`).
+    """Label texts by a word rule.
 
-    The others keep their class.
+    Args:
+        others: Whether to return texts to which the rule gives no class. These texts keep their previous class.
     """
     labels = [rule.label(text) for text in texts.texts]
     rows = [row for row, label in enumerate(labels) if others or label is not None]
@@ -136,7 +145,10 @@ def relabelled(texts: Labelled, rule: WordRule, *, others: bool) -> Labelled:
 
 
 def cut_passages(passages: LabelledPassages, tokens: BaseTokenizer, length: int, seed: int) -> Labelled:
-    """Return one stretch of `length` tokens of each passage, at a place drawn from its pair's or its own name."""
+    """Cut each passage to `length` tokens at a random place.
+
+    The place depends on the seed and on the id of the passage's pair, or of the passage if it has no pair.
+    """
     names = [pair or name for pair, name in zip(passages.pairs, passages.ids, strict=True)]
     starts = [float(draw(seed, f"cut/{name}").random()) for name in names]
     texts = [tokens.cut(text, start, length) for text, start in zip(passages.texts, starts, strict=True)]
@@ -146,7 +158,10 @@ def cut_passages(passages: LabelledPassages, tokens: BaseTokenizer, length: int,
 def degenerate_level(
     broken: np.ndarray, intact: np.ndarray, labels: np.ndarray, weights_RN: np.ndarray, within: np.ndarray
 ) -> np.ndarray:
-    """Return the level of the broken texts in `within` under each row of weights [R]; see the module."""
+    """Return the level of the broken texts in `within` for each row of weights [R].
+
+    The module's docstring defines the level. It is infinite if intact positives do not score above intact negatives.
+    """
     weights = weights_RN.astype(float)
     positive, negative = labels == 1, labels != 1
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -171,7 +186,11 @@ def _degenerate_parts(score: Score, intact: np.ndarray, cut: Labelled, params: G
 
 
 def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParams) -> Measure:
-    """Return a row of part (c) from the observed level and its resamples; one without both classes is NaN."""
+    """Return a measure of part (c).
+
+    Args:
+        levels: The observed level, then its resamples. Resamples without both classes are NaN and are ignored.
+    """
     samples = levels[1:][~np.isnan(levels[1:])]
     low, high = np.percentile(samples, 2.5, method="lower"), np.percentile(samples, 97.5, method="higher")
     if not np.isfinite([levels[0], low, high]).all():
@@ -182,7 +201,10 @@ def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParam
 
 
 def _continuations_part(scores: np.ndarray, texts: Labelled, params: GateParams) -> Measure:
-    """Return part (b). By a rule, a class may be too rare in the model's texts to judge the scorer."""
+    """Return the measure of part (b).
+
+    If a word rule labels the texts and a class is too rare, the part is marked as not judged.
+    """
     if params.rule is None:
         return _separation("b", scores, texts, params, params.min_continuation_auroc, {})
     needed = params.model_copy(update={"min_class": params.min_rule_class})
@@ -193,7 +215,7 @@ def _continuations_part(scores: np.ndarray, texts: Labelled, params: GateParams)
 def _separation(
     part: str, scores: np.ndarray, texts: Labelled, params: GateParams, bound: float, more: Mapping[str, Any]
 ) -> Measure:
-    """Return part (a) or (b): the AUROC with its interval against a bound on the lower end."""
+    """Return the measure of part (a) or (b): whether the lower end of the AUROC's interval reaches `bound`."""
     fields = _fields(texts, params, part, {"min_lower": bound, **more})
     counts = np.bincount(texts.labels, minlength=2)
     if counts.min() < params.min_class:

@@ -35,7 +35,10 @@ ROOM_BYTES = 4 * 2**30
 
 
 class ScorerService:
-    """Thin adapter; training and loading take turns, because both draw from torch's global generator."""
+    """Service that trains scorers and scores texts.
+
+    Training and loading take turns, because both draw from torch's global random generator.
+    """
 
     name = "scorer"
 
@@ -49,7 +52,7 @@ class ScorerService:
 
     @cached_property
     def shelf(self) -> "ScorerShelf":
-        """Return the store's scorers; opened on first use."""
+        """Return the scorers of the store, which is opened on first use."""
         from poolbench_scorer.classifiers.shelf import ScorerShelf
 
         return ScorerShelf(self._open())
@@ -117,11 +120,11 @@ class ScorerService:
         return answer
 
     def health(self) -> dict[str, Any]:
-        """Return counts of what was served so far."""
+        """Return the numbers of texts scored and scorers trained so far."""
         return dict(self._served)
 
     def release_memory(self) -> None:
-        """Unload all scorers and bases; the next task or request loads what it needs."""
+        """Unload all scorers and base models. The next task or request loads them again."""
         from poolbench_scorer.classifiers.scorer import release_encoders
         from poolbench_scorer.tasks import release_scorers
 
@@ -147,5 +150,5 @@ def _verdict(gate: tuple[bool, str | None] | None) -> dict[str, Any] | None:
 
 
 def create() -> ScorerService:
-    """Return the service that the runtime deploys; it opens its store on first use."""
+    """Return the service that the runtime deploys. The service opens its store on first use."""
     return ScorerService(lambda: Artifacts(open_store(ClusterSettings.load().store_uri)))

@@ -30,7 +30,10 @@ _KEPT: LRUCache[tuple[str, ...], Scorer] = LRUCache(KEPT_SCORERS)  # by content;
 
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
-    """Train a scorer, or take the one that is shipped under this key; write its files and measures, and name it."""
+    """Write the files and measures of a scorer, and register its name.
+
+    If the repository ships a trained scorer under this artifact key, that scorer is used. Otherwise, one is trained.
+    """
     params = steps.TRAIN.params_of(task)
     if io.missing:
         trained = shipped_scorer(task.outputs[steps.SCORER()]) or _train(params, io)
@@ -59,7 +62,10 @@ def handle_gate(task: Task, io: TaskIO, store: ObjectStore) -> None:
 
 
 def handle_score(task: Task, io: TaskIO) -> None:
-    """Score the texts of every missing output with all scorers in one pass of the encoder."""
+    """Score the texts of all missing outputs with all scorers together.
+
+    Texts that every scorer has already scored are not scored again.
+    """
     params = steps.SCORE.params_of(task)
     scorer_roles = list(steps.SCORERS.among(task.inputs))
     if not scorer_roles:
@@ -85,7 +91,7 @@ def handle_score(task: Task, io: TaskIO) -> None:
 
 
 def _scored_by_all(scores: pa.Table, role: str, scorers: set[str]) -> pa.Table:
-    """Return the scores of the texts that every scorer has scored."""
+    """Return the rows of SCORES for texts that every one of these scorers has scored."""
     require_columns(scores, SCORES, role)
     scores = scores.select(SCORES.names).filter(pc.is_in(scores["scorer"], pa.array(sorted(scorers), pa.string())))
     counts = Counter(scores["text_id"].to_pylist())
@@ -94,7 +100,10 @@ def _scored_by_all(scores: pa.Table, role: str, scorers: set[str]) -> pa.Table:
 
 
 def read_scorer(io: TaskIO, role: str) -> Scorer:
-    """Return the scorer of a task's input. Keep the last few: the tasks of a run use the same ones in turn."""
+    """Return the scorer in a task's input.
+
+    The last few scorers are cached, because the tasks of a run use them in turn.
+    """
     files = io.manifest(role).files
     content = tuple(sorted(entry.sha256 for entry in files.values()))
     if content not in _KEPT:
@@ -103,5 +112,5 @@ def read_scorer(io: TaskIO, role: str) -> Scorer:
 
 
 def release_scorers() -> None:
-    """Forget the scorers that tasks have kept."""
+    """Drop the cached scorers of tasks."""
     _KEPT.clear()

@@ -120,7 +120,10 @@ def permuted_labels(labels: np.ndarray, pairs_P2: np.ndarray, rng: np.random.Gen
 def null_directions(
     vectors_nD: np.ndarray, labels: np.ndarray, pairs_P2: np.ndarray, *, num_nulls: int = 20, seed: int = 0
 ) -> list[Direction]:
-    """Return unit C1 directions `null_000` ... of permuted labels. Raise CellError `collapsed` for zero."""
+    """Return `num_nulls` unit C1 directions from permuted labels, named `null_000` and so on.
+
+    Raise CellError `collapsed` if a direction is zero.
+    """
     directions = []
     for number in range(num_nulls):
         permuted = permuted_labels(labels, pairs_P2, np.random.default_rng((seed, number)))

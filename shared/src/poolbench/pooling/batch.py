@@ -23,14 +23,17 @@ Outcome = Answer | CellError
 
 @dataclass(frozen=True)
 class Request:
-    """A strategy together with its parameters."""
+    """A request to pool with a strategy and its parameters."""
 
     strategy: StrategySpec
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> "Request":
-        """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
+        """Make the request from the id of a strategy and parameters, which are checked.
+
+        Raise UnknownStrategyError for an unknown id, or ConfigError for invalid parameters.
+        """
         strategy = STRATEGIES.get(strategy_id)
         resolved = strategy.resolve(params)
         return cls(replace(strategy, needs=strategy.needs_with(resolved)), resolved)
@@ -50,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Weighing:
-    """The outcomes of a batch that do not depend on the layer. A strategy that depends on the layer has `None`.
+    """The outcomes of a batch that do not depend on the layer. The outcome of any other strategy is `None`.
 
     The host computes these outcomes while the device is still running the model.
     """
@@ -63,7 +66,7 @@ class Weighing:
 
     @classmethod
     def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> "Weighing":
-        """Compute the outcomes that do not depend on the layer."""
+        """Compute the outcomes of each passage and request that do not depend on the layer."""
         return cls(requests, contexts, [_fixed(context, requests) for context in contexts])
 
     def at_layer(self, passage: int, context: TokenContext, sinks_T: np.ndarray) -> list[Outcome]:
@@ -86,7 +89,7 @@ class Weighing:
 
 
 def _fixed(context: TokenContext, requests: Iterable[Request | None]) -> list[Outcome | None]:
-    """Return what does not depend on the layer, and `None` where it does."""
+    """Return the outcome of each request for a passage, or `None` for a strategy that depends on the layer."""
     return [None if r is None or r.strategy.per_layer else r.outcome(context) for r in requests]
 
 
@@ -117,7 +120,7 @@ def pool_layer(
         states: Hidden states of each passage over all its positions, [T, D]. Any float type, all on the same device.
         weighing: Requests and their fixed outcomes.
         signals: Captured signals of each passage at this layer. The signal `norms` is added here.
-        sinks: Which tokens are attention sinks, and whether they are left out.
+        sinks: The rule that decides which tokens are attention sinks, and whether sinks are left out.
     """
     outcomes, contexts, num_sinks = weigh_layer(states, weighing, signals, sinks)
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
@@ -131,9 +134,9 @@ def pool_layer(
 def weigh_layer(
     states: Sequence[Tensor], weighing: Weighing, signals: Sequence[Signals] | None, sinks: SinkRule
 ) -> tuple[list[list[Outcome]], list[TokenContext], list[int]]:
-    """Return the outcomes for each passage and strategy, the passages without left-out sinks, and the numbers of sinks.
+    """Return outcomes by passage and strategy, the passages without left-out sinks, and the numbers of sinks.
 
-    Arguments are those of `pool_layer`.
+    The arguments are the arguments of `pool_layer`.
     """
     # L2 norms per position, copied to the host in one transfer.
     flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
@@ -152,12 +155,13 @@ def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], 
 
     Args:
         h_TD: Hidden states over all positions.
-        weights_ST: One row per strategy, then the parts. The pooled rows of reductions and errors are overwritten.
+        weights_ST: One row per strategy, and then the rows of parts. Rows of reductions and errors have no effect.
         outcomes: One outcome per strategy.
         context: The passage, which gives the positions that reductions read.
 
     Returns:
-        Float32 [S, D], then the parts. Rows of errors and of strategies with parts are NaN.
+        Float32, the S vectors of the strategies and then the vectors of parts. Rows of errors and of strategies with
+        parts are NaN.
     """
     h_TD = h_TD.float()
     pooled_SD = weights_ST @ h_TD
@@ -200,7 +204,7 @@ def _real_states(h_TD: Tensor, context: TokenContext) -> Tensor:
 
 
 def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:
-    """Return the weight rows of a batch as one float32 tensor [B, S, longest], parts after the strategies."""
+    """Return the weights of a batch as one float32 tensor: B passages, S strategies and then parts, longest length."""
     num_parts = [sum(len(outcome.values) for outcome in row if isinstance(outcome, Parts)) for row in outcomes]
     weights = np.zeros((len(outcomes), len(outcomes[0]) + max(num_parts), max(lengths)), dtype=np.float32)
     for passage, row in enumerate(outcomes):

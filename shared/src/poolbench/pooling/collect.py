@@ -14,7 +14,7 @@ from poolbench.statuses import Status
 
 
 class VectorCollector:
-    """The rows of every strategy at one layer of width D.
+    """Collect the pooled vectors of every strategy at one layer of width D.
 
     Passages are added in any order and written in passage order.
     """

@@ -37,14 +37,14 @@ def word_span_of_tokens(
 def tokens_of_words(
     offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray, chosen_W: Sequence[bool] | np.ndarray
 ) -> np.ndarray:
-    """Return which tokens overlap at least one chosen word, as booleans [T]."""
+    """Return a boolean mask [T] of the tokens that overlap at least one chosen word."""
     first, stop = word_span_of_tokens(offsets, word_start, word_end)
     counts = np.concatenate([[0], np.cumsum(np.asarray(chosen_W, dtype=np.int64))])
     return counts[stop] > counts[first]
 
 
 def first_tokens_of_words(offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray) -> np.ndarray:
-    """Return which tokens are the first to overlap some word, as ascending indices into `offsets`.
+    """Return the indices of the tokens that are the first to overlap some word, in ascending order.
 
     A token is the first of a word if it reaches beyond all words that earlier tokens overlap.
     """
@@ -185,14 +185,20 @@ class TokenContext:
         return np.flatnonzero(inside & ~self.special)
 
     def mean_of(self, selected: np.ndarray, *, applied: bool = True) -> Weights:
-        """Return equal weights on the `selected` positions. Without any, return the mean with `applied` false."""
+        """Return equal weights on the `selected` positions.
+
+        If no position is selected, return equal weights on all real tokens, with `applied` false.
+        """
         if len(selected) == 0:
             return Weights(self._uniform(self.real), applied=False, token_share=0.0)
         share = min(1.0, len(selected) / len(self.real))
         return Weights(self._uniform(selected), applied=applied, token_share=share)
 
     def mean_of_means(self, segments: Sequence[np.ndarray], *, applied: bool = True) -> Weights:
-        """Return the weights of the mean over segments of the mean within each segment. Empty segments are ignored."""
+        """Return the weights that average the means of segments. Empty segments are ignored.
+
+        If all segments are empty, return equal weights on all real tokens, with `applied` false.
+        """
         filled = [segment for segment in segments if len(segment)]
         if not filled:
             return self.mean_of(np.empty(0, dtype=np.int64))

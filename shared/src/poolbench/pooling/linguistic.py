@@ -95,7 +95,7 @@ def sentence(context: TokenContext) -> Weights:
 
 
 def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
-    """Average the means of the word segments numbered `segment_W`; words numbered below 0 are in none."""
+    """Average the means of word segments. `segment_W` is the segment of each word, or negative without a segment."""
     if len(segment_W) != len(context.annotation().start):
         name = repr(context.passage_id)
         raise CellError(Status.FAILED, f"passage {name}: segments and words differ in number")

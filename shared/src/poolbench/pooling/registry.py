@@ -172,7 +172,7 @@ class StrategySpec:
 
 
 def _of_function(strategy_id: str, function: StrategyFunction, **metadata: Any) -> StrategySpec:
-    """Return the strategy of a function, whose keyword-only arguments become parameters."""
+    """Make a strategy from a function. The keyword-only arguments of the function become parameters."""
     parameters = inspect.signature(function).parameters.values()
     params = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     return StrategySpec(strategy_id, function=function, params=params, **metadata)
@@ -191,12 +191,12 @@ STRATEGIES = Registry(
 
 @lru_cache(maxsize=1024)
 def _with_parameters(name: str) -> StrategySpec | None:
-    """Return the strategy that a name such as `W2_last_k:k=32` means; None for a name without parameters.
+    """Return the strategy for a name with parameters, such as `W2_last_k:k=32`, or None for a name without parameters.
 
     Parameters at their default are not part of the id, so that each strategy has one name.
 
     Raises:
-        UnknownNameError: The strategy or the parameter is unknown; the message has the nearest ones.
+        UnknownNameError: The strategy or the parameter is unknown. The message has the nearest valid names.
         ConfigError: A value has the wrong type or is out of bounds.
     """
     base, *texts = name.split(":")
@@ -233,7 +233,10 @@ def _with_parameters(name: str) -> StrategySpec | None:
 
 
 def _value(text: str) -> bool | int | float | str:
-    """Return the switch or number that a text means; the text itself, which no parameter accepts, if it means none."""
+    """Parse the value of a parameter as a boolean or a number.
+
+    If the text is neither, return the text itself, which no parameter accepts.
+    """
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):

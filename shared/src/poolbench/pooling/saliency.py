@@ -88,9 +88,9 @@ def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field
 
 
 def _learned_by_the_prober(strategy: str, readout: str, summary: str, reference: str) -> None:
-    """Register a strategy that has no weights of its own: under every labeling and fold, the prober learns from states.
+    """Register a strategy whose weights the prober learns from hidden states, for each labeling and fold.
 
-    The states of all tokens are kept for it, so it is measured on request.
+    The strategy needs stored states of all tokens, so that it is measured on request only.
     """
 
     @STRATEGIES.register(
@@ -105,7 +105,7 @@ def _learned_by_the_prober(strategy: str, readout: str, summary: str, reference:
         on_request=True,
     )
     def weights(context: TokenContext) -> Parts:
-        """Raise CellError always."""
+        """Raise CellError, because only the prober can compute the weights."""
         reason = f"{strategy} has no weights of its own; the prober learns them from kept states"
         raise CellError(Status.FAILED, reason)
 

@@ -57,8 +57,10 @@ class Affinity:
         return bool(self._loaded()) or self._crowded()
 
     def choose(self, waiting: Sequence[Body]) -> int | None:
-        """Return the place of the task to take: usually the first that suits the loaded model, or another model's that
-        waited long enough. None leaves all to other replicas for now.
+        """Return the index of the task to take, or None to leave all tasks to other replicas for now.
+
+        This is usually the first task for the loaded model. A task for another model is taken if it has waited long
+        enough.
         """
         loaded, now_s = self._loaded(), self._now_s()
         least_s = CROWDED_PATIENCE_S if self._crowded() else 0.0

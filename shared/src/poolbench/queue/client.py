@@ -50,7 +50,13 @@ class TaskQueue:
     """A client of a broker that sends tasks to the services' queues and observes the queues."""
 
     def __init__(self, broker: Broker, store_id: Callable[[], str | None] | None = None) -> None:
-        """Open the queues; `store_id` returns the id of the object store, for the consumers of the tasks to compare."""
+        """Open the queues of a broker.
+
+        Args:
+            broker: The broker.
+            store_id: Function that returns the id of the object store, or None. Each task carries the id, so that a
+                consumer can compare the id with its own store.
+        """
         from kombu.exceptions import OperationalError
 
         self.broker = broker
@@ -107,7 +113,7 @@ class TaskQueue:
         return {message.task_id for message in self._waiting(service) if isinstance(message, Message)}
 
     def misunderstood(self, service: str) -> list[Misunderstood]:
-        """Return the messages waiting for a service that the service will not understand."""
+        """Return the messages waiting for a service that are not valid PoolBench messages."""
         return [message for message in self._waiting(service) if isinstance(message, Misunderstood)]
 
     def dead_letters(self, service: str, limit: int | None = None) -> list[DeadLetter]:

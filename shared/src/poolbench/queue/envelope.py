@@ -189,12 +189,12 @@ class Misunderstood:
 
     @classmethod
     def of(cls, reason: str, raw: bytes) -> "Misunderstood":
-        """Keep the first 64 KiB of a message."""
+        """Make the record of an invalid message. Only the first 64 KiB of the message are stored."""
         return cls(reason, raw[:KEPT_BYTES], len(raw))
 
 
 def understand(raw: bytes) -> Message | Misunderstood:
-    """Parse a message from the broker. Nothing is raised, whatever the bytes are."""
+    """Parse a message from the broker. For invalid bytes, return `Misunderstood` instead of raising an error."""
     if len(raw) > MAX_MESSAGE_BYTES:
         return Misunderstood.of(f"{len(raw)} bytes; at most {MAX_MESSAGE_BYTES} are allowed", raw)
     try:

@@ -55,7 +55,10 @@ class FolderSpool:
         return (raw for raw in contents if raw is not None)
 
     def oldest(self, queue: str) -> float | None:
-        """Return when the oldest message was written. The name of a message begins with this time."""
+        """Return when the oldest message was written, in seconds since the epoch, or None without messages.
+
+        The time is read from the name of the message's file.
+        """
         stamps = (_STAMP.match(name) for name in os.listdir(self.messages) if _queue_of(name) == queue)
         return min((int(stamp[1]) / 1e9 for stamp in stamps if stamp), default=None)
 
@@ -90,7 +93,7 @@ class FolderSpool:
     def bury_message(self, path: Path, letter: DeadLetter) -> None:
         """Write the dead letter of a message.
 
-        Its name derives from the message's, so two consumers write the same letter.
+        The name of the letter derives from the name of the message, so that two consumers write one letter.
         """
         stem, _, rest = path.name.partition(".")
         _place(self.dead / f"{stem}-letter.{rest}", letter.encode())
@@ -109,7 +112,7 @@ class FolderSpool:
         return True
 
     def paths(self, queue: str) -> list[Path]:
-        """Return the waiting messages, oldest first."""
+        """Return the files of the waiting messages of a queue, oldest first."""
         return _files(self.messages, queue)
 
 
@@ -118,7 +121,7 @@ def _files(folder: Path, queue: str | None) -> list[Path]:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the bytes of a message; None if another process has taken it."""
+    """Return the bytes of a message, or None if another process has removed its file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -174,7 +177,10 @@ class Channel(filesystem.Channel):
         raise Empty
 
     def _pauses(self, path: Path) -> bool:
-        """Return whether a message stays in the folder for now, where a consumer that is killed cannot lose it."""
+        """Return whether the pause of a message is not over yet.
+
+        Until then the message stays in the folder, so that a killed consumer cannot lose it.
+        """
         match = _PAUSE.search(path.name.partition(".")[0])  # part of the name, so that nothing need be read
         pause_s = int(match[1]) / 1000 if match else 0.0
         if not 0 < pause_s <= MAX_PAUSE_S:
@@ -182,9 +188,10 @@ class Channel(filesystem.Channel):
         return time.monotonic() - self._found_s.setdefault(path, time.monotonic()) < pause_s
 
     def _take(self, queue: str, path: Path) -> Message | None:
-        """Take a message out of the queue; None if it was none of ours, or another consumer was faster.
+        """Take a message out of the queue. Return None if it cannot be parsed, or if another consumer was faster.
 
-        It stays there until it is understood, or its dead letter is written: a consumer may be killed at any time.
+        The message stays in the queue until it is parsed or its dead letter is written, because a consumer may be
+        killed at any time.
         """
         if (raw := _read(path)) is None:
             return None
@@ -196,7 +203,10 @@ class Channel(filesystem.Channel):
         return message if is_ours and isinstance(message, Message) else None
 
     def _bury(self, queue: str, path: Path, misunderstood: Misunderstood) -> bool:
-        """Write a dead letter. Return False if that fails, e.g. on a full disk, and the message has to stay."""
+        """Write the dead letter of a message. Return False if writing fails, e.g. on a full disk.
+
+        The message must then stay in the queue.
+        """
         service = service_of(queue)
         _LOG.error("dead letter of %s: %s", service, misunderstood.reason)
         try:
@@ -208,7 +218,7 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """Folder transport with the atomic channel."""
+    """Kombu's folder transport, with the channel that writes and reads atomically."""
 
     Channel = Channel
 

@@ -44,16 +44,16 @@ class Lease:
 
 
 class LeaseStore(Protocol):
-    """Exclusive claims on tasks that end when the claiming process does."""
+    """A store of leases. A lease is an exclusive claim on a task, and ends when the process that holds it ends."""
 
     def acquire(self, task_id: str) -> Lease | None:
-        """Claim a task. Return None if another process holds the task."""
+        """Claim a task. Return None if another holder has the lease of the task."""
 
     def alive(self, task_id: str) -> bool:
         """Return whether a live process holds the task."""
 
     def held(self, task_ids: Iterable[str]) -> set[str]:
-        """Return the given tasks that a live process holds."""
+        """Return the ids among `task_ids` whose tasks a live process holds."""
 
 
 def open_leases(broker: Broker) -> LeaseStore:
@@ -64,7 +64,7 @@ def open_leases(broker: Broker) -> LeaseStore:
 
 
 class FolderLeases:
-    """Leases as locked files: the kernel drops the lock with the process, kill -9 included."""
+    """Leases as locked files. The kernel releases the lock when the process ends, even by SIGKILL."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -114,7 +114,7 @@ class FolderLeases:
 
 
 class _Descriptor:
-    """An open file descriptor that is closed once."""
+    """An open file descriptor that is closed at most once."""
 
     def __init__(self, number: int) -> None:
         self.number: int | None = number

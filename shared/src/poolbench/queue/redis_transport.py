@@ -30,7 +30,10 @@ class Client(redis.Redis):
         self._channel = channel
 
     def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
-        """Return the server's response. If kombu waits for a message, return the next valid message instead."""
+        """Return the server's response.
+
+        If kombu waits for a message, return the next valid message instead, or None if no queue has one.
+        """
         response = super().parse_response(connection, command_name, **options)
         if command_name != "BRPOP":
             return response
@@ -68,14 +71,17 @@ class QoS(kombu_redis.QoS):
 
 
 class Channel(kombu_redis.Channel):
-    """Kombu's Redis channel behind `understand`."""
+    """Kombu's Redis channel, which delivers only messages that `understand` can parse."""
 
     QoS = QoS
     supports_fanout = False  # no set of bindings to read; a queue is addressed by its name
     _brpop_sent_at: Any = None
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        """Wait for a message, and leave it where it is: a killed consumer would lose what BRPOP has removed."""
+        """Wait for a message without removing it from the queue.
+
+        A killed consumer would lose a message that BRPOP has removed.
+        """
         for queue in self._queue_cycle.consume(1):  # a consumer of ours has one
             self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
             wait_s = timeout or self.brpop_timeout
@@ -96,7 +102,10 @@ class Channel(kombu_redis.Channel):
         return None
 
     def _preferred(self, spool: RedisSpool, queue: str) -> list[bytes]:
-        """Return the messages that this consumer may take, after a pause if it leaves all of them to others."""
+        """Return the messages that this consumer may take.
+
+        If messages are waiting and this consumer leaves all of them to other consumers, sleep `LOOK_AGAIN_S` first.
+        """
         affinity: Affinity | None = self.connection.client.transport_options.get("affinity")
         if affinity is None or not affinity.chooses:
             return spool.next(queue, 1)
@@ -107,7 +116,7 @@ class Channel(kombu_redis.Channel):
         return messages
 
     def _take(self, spool: RedisSpool, queue: str, raw: bytes, message: Message) -> dict[str, Any] | None:
-        """Return the envelope of a message that is now in work; None if another consumer was faster."""
+        """Mark a message as in work, and return its envelope. Return None if another consumer was faster."""
         envelope = message.envelope(queue)
         in_work, tag = (self.unacked_key, self.unacked_index_key), envelope["properties"]["delivery_tag"]
         return envelope if spool.take(queue, raw, in_work, tag, json.dumps([envelope, "", queue])) else None
@@ -123,7 +132,7 @@ class Channel(kombu_redis.Channel):
 
 
 class Transport(kombu_redis.Transport):
-    """Redis transport with the channel that checks."""
+    """Kombu's Redis transport, with the channel that checks messages."""
 
     Channel = Channel
 
@@ -135,6 +144,6 @@ def _bury(spool: RedisSpool, queue: str, raw: bytes, message: Misunderstood) -> 
 
 
 def _task_of(raw: bytes) -> dict[str, Any] | None:
-    """Return the task of a message; None for what is none of ours."""
+    """Return the task of a message, or None if the bytes are not a valid PoolBench message."""
     message = understand(raw)
     return message.task if isinstance(message, Message) else None

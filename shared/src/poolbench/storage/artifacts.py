@@ -208,11 +208,11 @@ class Artifacts:
         self.store = store
 
     def exists(self, key: str) -> bool:
-        """Return whether `key` is committed."""
+        """Return whether an artifact is committed under `key`."""
         return self.store.exists(manifest_path(key))
 
     def objects(self) -> Iterator[tuple[str, ObjectInfo]]:
-        """Yield all objects of artifacts with their keys."""
+        """Yield the key of the artifact and the object, for each object that belongs to an artifact."""
         for info in self.store.list(f"{ARTIFACTS_FOLDER}/"):
             yield info.path.split("/")[1], info
 
@@ -253,11 +253,17 @@ class Artifacts:
         return ArtifactWriter(self.store, key)
 
     def read(self, key: str, name: str) -> bytes:
-        """Return a file of an artifact. Raise NotFoundError or DamagedError."""
+        """Return the bytes of a file of an artifact.
+
+        Raise NotFoundError if there is no such artifact or file, or DamagedError if the artifact is damaged.
+        """
         return self._read(self.manifest(key), name)
 
     def verify(self, key: str) -> None:
-        """Read every file of an artifact, and tables as tables. Raise NotFoundError or DamagedError."""
+        """Read every file of an artifact, and parse its tables.
+
+        Raise NotFoundError if there is no such artifact, or DamagedError if a file is missing or damaged.
+        """
         manifest = self.manifest(key)
         _require_files(manifest)
         for name in manifest.files:
@@ -296,7 +302,7 @@ class Artifacts:
         meta: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        """Commit a table as Arrow IPC."""
+        """Commit a table under `key`, as an Arrow IPC file. Return the manifest, as `write` does."""
         data = table_to_bytes(table)
         return self.write(key, {TABLE_FILE: data}, num_rows=table.num_rows, meta=meta, producer=producer)
 
@@ -305,7 +311,7 @@ class Artifacts:
         return pa.concat_tables(self.read_shards(key))
 
     def read_shards(self, key: str) -> Iterator[pa.Table]:
-        """Yield the shards of a table as they are needed."""
+        """Yield the shards of an artifact's table in order. Each shard is read when it is needed."""
         manifest = self.manifest(key)
         _require_files(manifest)
         names = [name for name in sorted(manifest.files) if name.endswith(".arrow")]

@@ -35,7 +35,7 @@ class ObjectStore(Protocol):
         """Store `data`. With `if_absent`, exactly one of several writers gets True, and the other writers get False."""
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of an object. Raise NotFoundError if there is none."""
+        """Return the bytes of an object. Raise NotFoundError if no object is stored under `path`."""
 
     def exists(self, path: str) -> bool:
         """Return whether an object is stored under `path`."""
@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
 
 
 def older_than(store: ObjectStore, age_s: float) -> Callable[[ObjectInfo], bool]:
-    """Return a test whether an object was written at least `age_s` seconds ago.
+    """Return a function that tests whether an object was written at least `age_s` seconds ago.
 
     Both times are of the store's clock, so that the clock of this machine may be wrong.
     """

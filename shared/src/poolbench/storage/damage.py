@@ -19,9 +19,9 @@ _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
 def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
-    """Move an artifact away if it is damaged. Return the damage and the new place.
+    """Move an artifact away if it is damaged. Return the damage, and the path to which the artifact was moved.
 
-    If the artifact is sound, both are "". If there was nothing to move, the new place is "".
+    If the artifact is not damaged, both are "". If nothing was moved, the path is "".
     """
     try:
         artifacts.verify(key)
@@ -48,12 +48,15 @@ def was_set_aside(store: ObjectStore, key: str) -> bool:
 
 
 def _place_of(path: str) -> str:
-    """Return the folder that a path is moved into."""
+    """Return the folder into which a damaged object at this path is moved."""
     return f"{DAMAGED_FOLDER}/{path.removeprefix(f'{ARTIFACTS_FOLDER}/')}"
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """Yield all files that were set aside, with the time of the move: moving a folder keeps the time of writing."""
+    """Yield all files that were set aside as damaged, dated by the time of the move.
+
+    The file system keeps the time of writing if a folder is moved, so the date is read from the path.
+    """
     for info in store.list(f"{DAMAGED_FOLDER}/"):
         moved = _TIME.search(info.path)
         yield replace(info, modified_s=datetime.strptime(moved[1], "%Y%m%dT%H%M%S%z").timestamp()) if moved else info

@@ -101,9 +101,9 @@ class FolderStore:
         return time.monotonic() + self._ahead_s
 
     def _file_system_s(self) -> float:
-        """Return the time by the clock of the file system; a shared one has the clock of its server.
+        """Return the time by the clock of the file system, in seconds since the epoch.
 
-        A process that may only read takes the clock of this machine.
+        A shared file system has the clock of its server. If this process may not write, use the clock of this machine.
         """
         if not os.access(self.root, os.W_OK):
             return time.time()
@@ -126,7 +126,7 @@ class FolderStore:
 
 
 def _write(target: Path, data: bytes, *, if_absent: bool) -> bool:
-    """Write a file; True unless it was there and `if_absent` is set."""
+    """Write a file atomically. Return False if `if_absent` is set and the file already exists."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -144,7 +144,7 @@ def _write(target: Path, data: bytes, *, if_absent: bool) -> bool:
 
 
 def _read_regular(file: Path) -> bytes | None:
-    """Return the bytes of a regular file; None for anything else, such as a pipe that would block its reader."""
+    """Return the bytes of a regular file. For a missing file or anything else, such as a pipe, return None."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -171,7 +171,10 @@ def _blocked(path: Path) -> BlockedPathError:
 
 
 def _link_once(name: str, target: Path) -> bool:
-    """Link a file into place. A hard link fails if the name is taken, so exactly one writer wins across processes."""
+    """Link a file to `target`. Return False if another writer was first.
+
+    A hard link fails if the name is taken, so that exactly one writer succeeds across processes.
+    """
     try:
         os.link(name, target)
     except FileExistsError:
@@ -183,7 +186,10 @@ def _link_once(name: str, target: Path) -> bool:
 
 
 def _unless_missing(error: OSError) -> None:
-    """Raise unless the folder does not exist: it lists as empty, but an unreadable one must not."""
+    """Ignore the error of a missing folder, which lists as empty.
+
+    Raise AccessDeniedError or StoreError for any other error, so that an unreadable folder does not list as empty.
+    """
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         kind = AccessDeniedError if isinstance(error, PermissionError) else StoreError
         raise kind(f"object store: {error.filename}: {error.strerror}") from error

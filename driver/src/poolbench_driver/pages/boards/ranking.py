@@ -156,10 +156,11 @@ def rank_board(
     averaged: bool = True,
     complete: bool = False,
 ) -> RankBoard | None:
-    """Rank the entrants in each block and average over blocks.
+    """Rank the entrants in each block, and average the ranks over blocks.
 
-    Cells of one entrant and block are averaged first, over layers and then over models, because they are not
-    independent. The average is null if a cell is null, or is missing although another entrant of the block has it.
+    The cells of an entrant in a block are averaged first, over layers and then over models, because they are not
+    independent. A null with a worst-rank status counts as the worst value. Any other null makes the average null, and
+    so does a missing model or layer that another entrant of the block has.
 
     Args:
         cells: Result rows with the two columns, `metric`, `value` and `status`. Rows of other metrics are ignored.

@@ -44,11 +44,11 @@ _FOLLOWS, _FEWEST = 0.8, 4
 
 @dataclass(frozen=True)
 class CeBenchView:
-    """The entrants of a run, the best one first.
+    """The entrants of one or several runs, the best first.
 
     Attributes:
-        dataset: Name of the stories.
-        published: The entrants with figures by the published definition. Empty if this was not requested.
+        dataset: Name of the set of stories.
+        published: The entrants with figures by the published definition. Empty if the run did not measure these.
         stories: The first pair of stories of each subject.
     """
 

@@ -44,7 +44,7 @@ class SetComparison(HasFigures):
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the examples at hand suffice."""
+        """Return whether the available examples give the test a power of at least .8. An unknown power counts as 0."""
         return (self.value(metrics.POWER) or 0.0) >= SUFFICIENT
 
     @property

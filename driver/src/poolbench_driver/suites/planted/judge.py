@@ -23,7 +23,7 @@ Expected = Literal["win", "lose"]
 
 @dataclass(frozen=True)
 class SignalVerdict:
-    """One expectation about a strategy, with the measured AUROC and the verdict."""
+    """The expected result of a strategy on one signal, with the measured AUROC and whether the expectation holds."""
 
     signal: str
     block: int
@@ -35,7 +35,7 @@ class SignalVerdict:
 
     @property
     def found(self) -> str:
-        """Return the AUROC, or why there is none."""
+        """Return the AUROC as text, or the status of the result if the AUROC is null."""
         return self.status if self.value is None else f"{self.value:.3f}"
 
     def __str__(self) -> str:
@@ -43,11 +43,13 @@ class SignalVerdict:
 
 
 def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = None) -> list[SignalVerdict]:
-    """Return a verdict for every expectation about a strategy that was measured.
+    """Return a verdict for every expectation about the requested strategies.
 
     Args:
-        rows: Result rows with `metric`, `concept`, `layer`, `strategy`, `value` and `status`; only AUROCs count.
-        strategies: Requested strategies, for which a missing row is a failure. None means all strategies in the rows.
+        rows: Result rows with `metric`, `concept`, `layer`, `strategy`, `value` and `status`. Rows of any metric other
+            than `d1.auroc` are ignored.
+        strategies: Requested strategies. If a requested strategy has no row, its expectation fails. None means all
+            strategies in the rows.
     """
     rows_by_cell = {
         (str(row["concept"]), int(row["layer"]), str(row["strategy"])): row for row in rows if row["metric"] == METRIC
@@ -62,7 +64,7 @@ def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = 
 
 
 def expectations(signal: Signal) -> list[tuple[Expected, str]]:
-    """Return the expectations of a signal, with their strategies."""
+    """Return pairs of expected result (`win` or `lose`) and strategy for a signal."""
     return [*(("win", name) for name in signal.wins), *(("lose", name) for name in signal.loses)]
 
 
@@ -76,7 +78,7 @@ def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str
 
 
 def conclude(rows: Sequence[Row], strategies: Sequence[str] | None) -> Conclusion:
-    """Return all expectations with their measured values, and the list of those that fail."""
+    """Judge a run. Return the failed expectations, and a table of all expectations with their measured values."""
     verdicts = judge(rows, strategies)
     listed = [asdict(verdict) | {"found": verdict.found} for verdict in verdicts]
     wrong = [verdict for verdict in verdicts if not verdict.holds]

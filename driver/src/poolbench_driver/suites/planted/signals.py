@@ -20,7 +20,7 @@ _WHOLE = (*ALL_ALIKE, *EXTREMES, "A4_norm_weighted", "W4_hierarchical")
 
 @dataclass(frozen=True)
 class Signal:
-    """One planted signal, and the expected results of strategies that read the states after a block."""
+    """A planted signal, and which strategies must and must not detect the signal in the states after `block`."""
 
     id: str
     summary: str
@@ -130,5 +130,5 @@ SIGNALS: tuple[Signal, ...] = (
 
 
 def judged_strategies() -> list[str]:
-    """Return the strategies that something is expected of, sorted."""
+    """Return the sorted ids of the strategies that win or lose on at least one signal."""
     return sorted({name for signal in SIGNALS for name in (*signal.wins, *signal.loses)})

@@ -23,14 +23,17 @@ from poolbench_driver.suites.poolbench.tables import assemble
 
 @dataclass(frozen=True)
 class PlantedScope:
-    """The settings of a run, and the scope of PoolBench that measures it."""
+    """The settings of a run of the planted suite, and the PoolBench scope with which D1 is measured."""
 
     config: PlantedConfig
     probing: Scope
 
 
 class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
-    """A check of the strategies. If a strategy misses a signal that it must detect, the run fails."""
+    """A check of the strategies on planted signals.
+
+    The run fails if a strategy misses a signal that the strategy must detect, or detects a signal that it must miss.
+    """
 
     evidence = BEHIND
 
@@ -49,13 +52,13 @@ class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
         return assemble(plan, source)
 
     def report(self, run: FinishedRun, page: Page) -> Page:
-        """Return the page of PoolBench."""
+        """Return the report page, made as for PoolBench."""
         return report(run, page)
 
     def answers(self, run: FinishedRun) -> Answers:
-        """Return the passages that the probe of each strategy and layer had right, by concept."""
+        """Return whether the probe of each strategy and layer classified each passage correctly, by concept."""
         return right_passages(run.tables["passage_scores"])
 
     def conclude(self, run: FinishedRun) -> Conclusion:
-        """Return all expectations with their measured values, and the list of those that fail."""
+        """Judge a run. Return the failed expectations, and a table of all expectations with their measured values."""
         return conclude(run.rows("results"), cast(PlantedConfig, run.config).strategies)

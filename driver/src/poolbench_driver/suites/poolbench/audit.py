@@ -32,7 +32,7 @@ EXCESS_CI_METHOD = "paired bootstrap over groups, percentile, conditional on the
 
 @dataclass(frozen=True)
 class Audits:
-    """The audits of a run's concepts, or why there is none."""
+    """The audits of the concepts of a run. A concept without an audit has an error with the reason instead."""
 
     plan: PoolBenchPlan
     source: RowSource
@@ -40,7 +40,7 @@ class Audits:
 
     @classmethod
     def of(cls, plan: PoolBenchPlan, source: RowSource) -> Audits:
-        """Audit the train and test passages of each measured concept, which D1 reads."""
+        """Audit the train and test passages of each measured concept. D1 reads the same passages."""
         config, audits = plan.scope.config, dict[str, Audit | CellError]()
         for name, vectors in plan.vectors.concepts.items():
             try:
@@ -74,7 +74,7 @@ class Audits:
                 yield {**identity_of(name, spec.id, layer), **measure.to_row()}
 
     def table(self) -> pa.Table:
-        """Return the audits as a table, one row per check; a concept without an audit has one row."""
+        """Return the audits as a table with one row per check. A concept without an audit has one row with a reason."""
         rows = list[Row]()
         for name, concept_audit in self.by_concept.items():
             if isinstance(concept_audit, Audit):
@@ -86,7 +86,7 @@ class Audits:
 
 @dataclass(frozen=True)
 class _Baseline:
-    """The best confound of a corpus, to compare cells with."""
+    """The confound of a corpus that separates the classes best, with which the probes of cells are compared."""
 
     audit: Audit
     name: str
@@ -95,10 +95,11 @@ class _Baseline:
     position: Mapping[str, int]
 
     def excess(self, table: pa.Table) -> Measure:
-        """Return the excess of the probe whose PROBE_SCORES are given.
+        """Return the AUROC of a probe minus the AUROC of the confound, from PROBE_SCORES of the probe.
 
         Raises:
-            CellError: The cell has no scores of train passages, or its folds are not those of the audit.
+            CellError: The table has no scores of train passages, or its passages, labels or folds differ from the
+                audit.
         """
         rows = [row for row in table.to_pylist() if row["split"] == "train"]
         if not rows:
@@ -136,13 +137,16 @@ def excess_over_confound(
     *,
     confound: str,
 ) -> Measure:
-    """Return the AUROC of the concept's probe minus that of the confound's, paired by fold and over resamples.
+    """Return the AUROC of the concept's probe minus the AUROC of the confound's probe.
+
+    Both AUROCs use the same folds and the same bootstrap resamples. The result is null if a score is NaN, or if all
+    passages have one label.
 
     Args:
         labels: 1 positive, 0 negative [n].
-        scores: Out-of-fold scores of D1's probe [n]; NaN anywhere means that it did not converge.
+        scores: Out-of-fold scores of D1's probe [n]. Any NaN means that the probe did not converge.
         confound_scores: Out-of-fold scores of the confound's probe on the same folds [n].
-        folds: Fold of each passage [n]; only pairs inside a fold are compared.
+        folds: Fold of each passage [n]. Only pairs of passages within a fold are compared.
         weights_Rn: Bootstrap weights over the groups [R, n].
         groups: Groups of the passages [n].
         confound: Name of the confound.

@@ -29,10 +29,10 @@ CEILING = 0.99
 
 
 def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return rows of `d1.saturation`, `d1.alarms` and `d1.collapses` per concept and layer, without strategy.
+    """Return rows of `d1.saturation`, `d1.alarms` and `d1.collapses` for each concept and layer.
 
-    Only corrected rows of `d1.auroc` are read. If most strategies reach .99, the first row carries a flag as its
-    reason.
+    These rows have no strategy. They are computed from the rows of `d1.auroc` in `cells`. If more than half of the
+    strategies reach .99, the reason of the `d1.saturation` row says so.
     """
     gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in cells:
@@ -77,7 +77,10 @@ COMPARED = ("C1", "C3")
 
 
 def identity_of(concept: str, strategy: str, layer: int | None) -> Row:
-    """Return the columns of a figure of a strategy; those of a layer chosen inside the folds name no layer."""
+    """Return the columns that identify a D1 figure of a strategy.
+
+    `layer` is None if nested cross-validation chose the layer separately in each fold.
+    """
     return {**strategy_columns(STRATEGIES.get(strategy)), "concept": concept, "layer": layer, "split": "train"}
 
 
@@ -86,7 +89,11 @@ _measured = partial(measured, split="train", on_test=ON_TEST)
 
 
 def d1_rows(plan: PoolBenchPlan, source: RowSource) -> Iterator[Row]:
-    """Yield D1 of every strategy at every layer, then at layers chosen inside the folds, then checks of concepts."""
+    """Yield the result rows of D1.
+
+    First come the rows of each strategy at each layer. Then come the rows of each strategy at the layer that nested
+    cross-validation chooses, and last the checks of each concept.
+    """
     rows = list[Row]()
     for name, probes in plan.probes.concepts.items():
         for spec, layer in product(plan.scope.strategies, plan.scope.layers):
@@ -101,7 +108,7 @@ def d1_rows(plan: PoolBenchPlan, source: RowSource) -> Iterator[Row]:
 
 
 def published_d1_rows(probes: ConceptProbes, source: RowSource) -> Iterator[Row]:
-    """Yield D1 of a concept by the reference's own definition."""
+    """Yield the D1 rows of a concept by the definition of the published reference."""
     for (strategy, layer), key in probes.published.items():
         yield from measured(
             "d1.auroc", key, identity_of(probes.concept.id, strategy, layer), source, split="train", on_test=ON_TEST
@@ -109,7 +116,7 @@ def published_d1_rows(probes: ConceptProbes, source: RowSource) -> Iterator[Row]
 
 
 def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
-    """Return the prober's scores by passage; ids of sensitive passages are replaced."""
+    """Return the prober's score of each passage. Ids of sensitive passages are replaced by opaque ids."""
     rows: list[Row] = []
     for name, probes in plan.probes.concepts.items():
         passages = plan.vectors.concepts[name].passages if probes.concept.sensitive else None
@@ -125,9 +132,9 @@ def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
 
 
 def right_passages(passage_scores: pa.Table) -> Answers:
-    """Return the passages that the probe of each strategy and layer had right, by concept.
+    """Return whether the probe of each strategy and layer classified each passage correctly, by concept.
 
-    A passage without a score, of a probe that did not converge, has no answer.
+    If a probe did not converge, its passages have no score and are left out.
     """
     right: Answers = {}
     for row in passage_scores.to_pylist():
@@ -141,7 +148,7 @@ def right_passages(passage_scores: pa.Table) -> Answers:
 def cosine_table(plan: PoolBenchPlan, source: RowSource) -> pa.Table:
     """Return cosines of all pairs of a run's strategies, for each concept at each layer that has directions.
 
-    They are computed here, from committed directions: no task is repeated when a strategy is added.
+    The cosines are computed here from committed directions, so that a further strategy repeats no task.
     """
     scope, rows = plan.scope, list[Row]()
     for probes, layer in product(plan.probes.concepts.values(), scope.layers_with_steering):

@@ -53,13 +53,14 @@ def d2_measures(
     """Return all D2 figures of one (concept, strategy): values, and their excess over the null directions.
 
     Args:
-        texts: Texts along the strategy's direction, of the same openings unsteered, and along the null directions; or
-            why there are none, which makes every figure null.
-        scorer: The concept's scorer; an invalid one makes every figure null with its status.
+        texts: Texts along the strategy's direction, unsteered texts of the same openings, and texts along the null
+            directions. An error in their place makes every figure null.
+        scorer: The scorer of the concept. An invalid scorer makes every figure null with the status of the scorer.
         rules: Settings.
 
     Returns:
-        Measures in the order of D2_METRICS; those that cannot be computed are null with status and reason.
+        Measures in the order of D2_METRICS. A measure that cannot be computed is null, with a status and a reason.
+        Without null directions, the measures that compare with null directions are absent.
     """
     try:
         if isinstance(texts, CellError):
@@ -92,7 +93,7 @@ def d2_measures(
 
 
 def _grids(texts: CellTexts, scorer: str, rules: SteeringRules) -> tuple[ResponseGrid, list[ResponseGrid]]:
-    """Return the grid of the steered texts and those of the null directions. Raise CellError if there are none."""
+    """Return the grid of the steered texts, and one grid per null direction. Raise CellError without steered texts."""
     grid = single_grid(texts.steered, texts.unsteered, scorer, rules.seed)
     nulls = {} if texts.nulls is None else response_grids(texts.nulls, texts.unsteered, scorer, rules.seed)
     return grid, list(nulls.values())
@@ -142,7 +143,10 @@ def excess_measures(
 
 
 def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
-    """Return a null direction's figure [length]: 0 where its curve is flat or no strength leaves its texts fluent."""
+    """Return a null direction's figure [length].
+
+    The figure is 0 if its curve is flat, or if its texts are not fluent at any strength.
+    """
     try:
         return np.nan_to_num(figure(), nan=0.0)
     except CellError:
@@ -150,7 +154,7 @@ def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
 
 
 def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
-    """Return bootstrap counts of the openings [R, P], drawn within each half so that neither is ever empty."""
+    """Return bootstrap counts of the openings [R, P], drawn within each half so that no half is ever empty."""
     weights = np.zeros((rules.num_bootstrap, len(grid.openings)))
     for offset, half in enumerate(grid.halves):
         if half.size:
@@ -159,7 +163,7 @@ def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
 
 
 def resampled(metric: str, grid: ResponseGrid) -> tuple[int, int]:
-    """Return how many openings a metric is read on and resampled over, and the strata that they are drawn within."""
+    """Return the number of openings that a metric is read on, and the number of strata in which they are resampled."""
     choose, read = grid.halves
     if metric == "d2.best_strength":
         return len(choose), 1
@@ -169,7 +173,10 @@ def resampled(metric: str, grid: ResponseGrid) -> tuple[int, int]:
 
 
 def _value(metric: str, statistic: CurveStatistic, grid: ResponseGrid, rules: SteeringRules) -> Measure:
-    """Return a figure with its interval; of a whole curve, on the openings that have one."""
+    """Return a figure with its interval.
+
+    A figure of a whole curve is computed on the openings that have texts at every strength.
+    """
     if params := curve_params(metric, rules):
         grid = curve_grid(grid, rules)
     num_openings = len(grid.openings)
@@ -188,9 +195,9 @@ def _value(metric: str, statistic: CurveStatistic, grid: ResponseGrid, rules: St
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules) -> Measure:
-    """Return the strength of `d2.best_gain`; its details hold the gain on the half it was chosen on.
+    """Return the strength of `d2.best_gain`. The details hold the gain on the half that chose this strength.
 
-    Choosing strategies by that gain, and reading them on the other half, avoids a winner's curse.
+    Choosing strategies by this gain, and measuring the chosen strategies on the other half, avoids a winner's curse.
     """
     choose, _ = grid.halves
     half = grid.at_openings(choose)
@@ -211,9 +218,9 @@ def published_d2(
     scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
 ) -> list[Measure]:
-    """Return `d2.scp` and `d2.scp_1` of one (concept, strategy) as the card defines them.
+    """Return `d2.scp` and `d2.scp_1` of one (concept, strategy) as the card defines these metrics.
 
-    The scorer is used whatever its gate says. There are no intervals and no null directions.
+    The scorer is used even if it fails its gate. There are no intervals and no null directions.
     """
     measures, num_openings = list[Measure](), None
     try:
@@ -237,15 +244,15 @@ def published_d2(
 
 
 def published_values(grid: ResponseGrid, rules: SteeringRules) -> dict[str, float]:
-    """Return the card's statistics of a curve by metric."""
+    """Return the statistics that the card defines for a response curve, by metric."""
     ones = np.ones((1, len(grid.openings)))
     return {metric: float(statistic(grid, ones, rules)[0]) for metric, statistic in PUBLISHED_STATISTICS.items()}
 
 
 def response_curve(texts: CellTexts, scorer: GatedScorer, rules: SteeringRules) -> list[Row]:
-    """Return the response curve of one (concept, strategy), on the openings whose whole curve is read.
+    """Return the response curve of one (concept, strategy), on the openings that have texts at every strength.
 
-    Empty if too few openings are complete.
+    If too few openings are complete, return an empty list.
 
     Returns:
         One row per strength: direction, scorer, n (openings), strength, score, ci_low, ci_high, gain (score minus

@@ -48,7 +48,9 @@ class ScorerPair:
 def all_d3(
     scorers: Mapping[str, GatedScorer], directions: Callable[[str, str], pa.Table], cell: SteeredCell
 ) -> Iterator[Measure]:
-    """Yield D3 of one (concept, strategy) against each neighbour; null for relations that name no neighbour.
+    """Yield D3 of one (concept, strategy) against each neighbour.
+
+    If the concept names no neighbour for a relation, the measures of this relation are null.
 
     `directions` returns DIRECTIONS of a concept and a strategy, or raises CellError.
     """
@@ -71,7 +73,7 @@ def all_d3(
 
 
 def scorer_pairs(scorers: Mapping[str, GatedScorer], concept: Concept) -> Iterator[ScorerPair]:
-    """Yield a concept's scorer with that of each neighbour that it names."""
+    """Yield, for each neighbour that a concept names, the scorers of the concept and of the neighbour."""
     for relation, name in RELATIONS.items():
         if (neighbour := getattr(concept.neighbours, name)) is not None:
             yield ScorerPair(scorers[concept.id], scorers[neighbour], relation)
@@ -80,10 +82,10 @@ def scorer_pairs(scorers: Mapping[str, GatedScorer], concept: Concept) -> Iterat
 class Shifts:
     """Shifts of target and neighbour at the target's best strength.
 
-    The strength is chosen on the first half of the target's openings: those of the second half may have texts at this
-    strength alone. The shifts are read on the openings of the second half that both have, `num_read` of them. Entry 0
-    of a shift is the value, the rest are resamples [1 + R]. Raise CellError `not_fluent` as `best_column` does, and
-    `too_few` as `align_openings` does.
+    The strength is chosen on the first half of the target's openings, because openings of the second half may have
+    texts at the chosen strength alone. The shifts are read on the `num_read` openings of the second half that target
+    and neighbour share. Entry 0 of a shift [1 + R] is the value, and the other entries are bootstrap resamples. Raise
+    CellError `not_fluent` as `best_column` does, and `too_few` as `align_openings` does.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Shifts:
         self.neighbour = gain_at(neighbour.at_openings(read), column, weights) / units[1]
 
     def robust(self) -> np.ndarray:
-        """Return dA - |dB|."""
+        """Return dA - |dB| [1 + R]: the shift of the target minus the size of the shift of the neighbour."""
         return self.target - np.abs(self.neighbour)
 
     def details(self) -> dict[str, float]:
@@ -118,12 +120,12 @@ def d3_measures(
 ) -> list[Measure]:
     """Return D3 of one (concept, strategy) against one neighbour: the index, and the robust difference.
 
-    A shift dX is the gain of X's scorer at the target's best strength, in units of that scorer's range on
-    held-out passages. The strength is chosen on one half of the openings, the shifts are read on the other.
+    A shift dX is the gain in the score of X at the target's best strength, divided by the range of the scorer of X on
+    held-out passages. The strength is chosen on one half of the openings, and the shifts are read on the other half.
 
     Args:
-        texts: Texts with SCORES of both scorers; or why there are none, which makes every figure null. The null
-            directions serve `d3.robust_*.excess`.
+        texts: Texts with SCORES of both scorers. An error in their place makes every figure null. The texts along null
+            directions are used for `d3.robust_*.excess`.
         pair: The scorers of the steered concept and its neighbour.
         rules: Settings.
 
@@ -156,13 +158,16 @@ def d3_measures(
 
 
 def blank_d3(relation: str, error: CellError) -> list[Measure]:
-    """Return every steered D3 figure of one relation as a null."""
+    """Return every D3 figure of one relation that needs steered texts, as a null with the given error."""
     names = (f"d3.{relation}", f"d3.robust_{relation}", f"d3.robust_{relation}.excess")
     return [Measure.failed(name, error) for name in names]
 
 
 def grid_pair(texts: CellTexts, pair: ScorerPair, rules: SteeringRules) -> tuple[ResponseGrid, ResponseGrid]:
-    """Return the curves of the same texts under both scorers, each on the openings that are complete under it."""
+    """Return the curves of the steered texts under the scorers of target and neighbour.
+
+    Each curve has the openings that are complete under its scorer.
+    """
     target, neighbour = (
         single_grid(texts.steered, texts.unsteered, scorer.concept, rules.seed)
         for scorer in (pair.target, pair.neighbour)
@@ -171,7 +176,10 @@ def grid_pair(texts: CellTexts, pair: ScorerPair, rules: SteeringRules) -> tuple
 
 
 def _null_pairs(texts: CellTexts, pair: ScorerPair, rules: SteeringRules) -> list[tuple[ResponseGrid, ResponseGrid]]:
-    """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
+    """Return the grids of target and neighbour for each null direction.
+
+    If the neighbour has no scores along null directions, return an empty list.
+    """
     neighbour = pair.neighbour.concept
     if texts.nulls is None or neighbour not in set(texts.nulls.scores["scorer"].to_pylist()):
         return []
@@ -235,9 +243,9 @@ def _robust_excess(
 def d3_rep_measure(
     directions: pa.Table, neighbour_directions: pa.Table, relation: str, construction: str = "C1"
 ) -> Measure:
-    """Return the cosine of the directions of a concept and its neighbour, by one construction, strategy and layer.
+    """Return the cosine of the directions of a concept and its neighbour, both by the same construction.
 
-    Raise CellError if one of them is null.
+    Raise CellError if either direction is null.
     """
     first, second = (direction_vector(table, construction) for table in (directions, neighbour_directions))
     return Measure.of(f"d3.rep_{relation}", float(np.clip(first @ second, -1, 1)))
@@ -248,13 +256,14 @@ def published_d3(
     pair: ScorerPair,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
 ) -> list[Measure]:
-    """Return 1 - SCP_B / SCP_A on the texts steered for A: the card's D3, for either definition of SCP.
+    """Return the card's D3, 1 - SCP_B / SCP_A on the texts steered for A, for both definitions of SCP.
 
-    Scorers are used whatever their gate says. There are no intervals and no null directions.
+    Scorers are used even if they fail their gates. There are no intervals and no null directions.
 
     Returns:
-        `d3.<relation>` with `params.scp` `d2.scp` (the card's) and `d2.scp_1` (gain at the reference strength, as its
-        code computes it); `no_effect` if SCP_A is 0 or the curve of A or B is flat.
+        `d3.<relation>` twice: with `params.scp` `d2.scp` (as defined in the card) and `d2.scp_1` (the gain at the
+        reference strength, as the code of the card computes SCP). If SCP_A is 0, or if the curve of A or B is flat,
+        the measure is null with `no_effect`.
     """
     metric, num_openings = f"d3.{pair.relation}", None
     try:

@@ -27,7 +27,10 @@ _SENSITIVE = " The concept is sensitive: its texts stay in the object store, and
 
 
 def evidence(cell: OpenedCell) -> Iterator[Part]:
-    """Yield passages behind a figure of D1, or steered texts behind one of D2 or D3."""
+    """Yield the passages behind a D1 figure, or the steered texts behind a D2 or D3 figure.
+
+    Yield nothing for a figure without a strategy or a concept.
+    """
     family = cell.row["metric"].partition(".")[0]
     if cell.row["strategy"] is None or cell.row["concept"] is None:
         return
@@ -38,7 +41,7 @@ def evidence(cell: OpenedCell) -> Iterator[Part]:
 
 
 def _passages(cell: OpenedCell) -> Iterator[Part]:
-    """Yield the passages of a cell with their scores, wrong ones first; nothing where no probe was fitted."""
+    """Yield the passages of a cell with their scores, misclassified passages first. Yield nothing without a probe."""
     row = cell.row
     at = {name: row[name] for name in ("concept", "strategy", "layer")}
     split = row["split"] or "train"
@@ -67,7 +70,7 @@ def _passages(cell: OpenedCell) -> Iterator[Part]:
 
 
 def _score_cell(cell: OpenedCell, score: Row, *, has_text: bool) -> Cell:
-    """Return a score, which opens the tokens of its passage where that is at hand."""
+    """Return the cell of a score. If the text is available, the cell links to the tokens of its passage."""
     score_cell = number(score["score"], "+.3f") if _verdict(score) else Cell("not a number")
     path = f"{TOKENS}/{cell.row['cell_id']}/{quote(score['passage_id'], safe='')}"
     return replace(score_cell, opens=path if has_text else "")
@@ -77,14 +80,14 @@ RIGHT, WRONG = "right", "wrong"
 
 
 def _verdict(score: Row) -> str:
-    """Return whether a passage is on the side of its label; empty where its score is not a number."""
+    """Return `right` if a score has the sign of its label, `wrong` if not, and "" if the score is not a number."""
     if score["score"] is None or not math.isfinite(score["score"]):
         return ""
     return RIGHT if (score["score"] > 0) == (score["label"] == 1) else WRONG
 
 
 def wrong_first(scores: Iterable[Row]) -> list[Row]:
-    """Return scores of passages: the most wrong first, then the most clearly right; those without a number last."""
+    """Sort scores of passages: the most wrong first, then the most clearly right, and last scores without a number."""
 
     def place(score: Row) -> tuple[int, float, str]:
         verdict = _verdict(score)
@@ -99,7 +102,7 @@ def _is_sensitive(cell: OpenedCell) -> bool:
 
 
 def _texts(cell: OpenedCell, group: TextGroup, ids: Sequence[str]) -> Mapping[str, Row]:
-    """Return texts by id; none beside scores of a sensitive concept, whatever the operator allows."""
+    """Return texts by id. For a sensitive concept, return no texts, even if the operator allows sensitive concepts."""
     return {} if _is_sensitive(cell) else cell.texts(group, ids)
 
 
@@ -148,10 +151,12 @@ def _ids(texts: Iterable[Row]) -> list[str]:
 
 
 def raised_least(concept: str, scored: Iterable[Row]) -> list[list[Row]]:
-    """Return texts by opening and sample, by strength; first the opening whose score steering raises least.
+    """Group texts by opening and sample. The opening whose score rises least by steering comes first.
+
+    Each group is sorted by strength. Groups without an unsteered and a steered text are left out.
 
     Args:
-        scored: Rows of `text_scores.parquet` of steered texts and unsteered ones; what is returned has their `scores`
+        scored: Rows of `text_scores.parquet` for steered and unsteered texts. Each returned row has the field `scores`,
             by scorer.
     """
     by_text: dict[str, Row] = {}
@@ -189,7 +194,7 @@ def _caption(text: Row, kept: Row | None, scorers: Sequence[str]) -> str:
 
 
 def _continued(text: Row, texts: Mapping[str, Row]) -> Passage:
-    """Return opening and continuation, of which the latter is marked; the id of a text that is not at hand."""
+    """Return the opening and the marked continuation of a text. If the text is not available, return its id."""
     text_row = texts.get(text["text_id"])
     if text_row is None:
         return Passage(text["text_id"])
@@ -199,7 +204,10 @@ def _continued(text: Row, texts: Mapping[str, Row]) -> Passage:
 
 
 def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[TextGroup, str]]:
-    """Yield the texts that cells show: the first passages of each, and all strengths of its first openings."""
+    """Yield the texts that cells show: their first passages, and the texts of their first openings at all strengths.
+
+    `most` is the number of passages and of openings per cell.
+    """
     cells: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
     for row in tables["passage_scores"].to_pylist():
         cells[row["concept"], row["strategy"], row["layer"], row["split"]].append(row)
@@ -216,7 +224,7 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
 
 
 def texts(plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
-    """Yield texts with some ids as rows of `TEXTS`; those of sensitive concepts are left out."""
+    """Yield the wanted texts as rows of `TEXTS`. Texts of sensitive concepts are left out."""
     for group, ids in wanted.items():
         for key in _keys(plan, group):
             table = None if is_restricted(key) else source.table(key)
@@ -229,7 +237,7 @@ def texts(plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[R
 
 
 def _keys(plan: PoolBenchPlan, group: TextGroup) -> Iterable[str]:
-    """Return the artifacts that have the texts of a group."""
+    """Return the keys of the artifacts that hold the texts of a group."""
     if not group.origin:
         return plan.vectors.concepts[group.block].passages.values()
     if plan.steering is None:

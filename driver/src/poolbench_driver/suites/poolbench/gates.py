@@ -16,9 +16,10 @@ _PARTS = {("a", None, None), ("b", None, None), *product("c", ("shuffled", "loop
 
 
 def check_gates(rows: Sequence[Row], scorers: Collection[str]) -> Check:
-    """Return the stage `scorers`: it fails where the rows of a gate contradict one another.
+    """Return the check `scorers`. The check fails if the rows of a gate contradict one another.
 
-    A bundle holds no scores of held-out passages, which gates and ranges follow from, so the stage does not pass.
+    Otherwise the check of a run with scorers is `unchecked`: gates and score ranges follow from scores of held-out
+    passages, and a bundle holds no such scores.
     """
     problems, ranges = list[str](), list[str]()
     for name in sorted(scorers):
@@ -49,7 +50,7 @@ def _contradictions(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _passes(row: Row, params: Mapping[str, Any]) -> bool:
-    """Return whether a part of a gate does not speak against the scorer, by the limits that all gates have."""
+    """Return whether a part of a gate passes by the default limits, or cannot be judged because of too few texts."""
     if row["status"] == Status.TOO_FEW and params.get("rule") is not None:
         return True  # the model's texts hold too little of the concept to judge the scorer by
     if row["value"] is None or row["ci_low"] is None:

@@ -33,7 +33,7 @@ def needs_of(config: ConceptsConfig, cluster: ClusterSettings | None) -> Iterato
     """Yield the needs of a run that can be checked before it starts, in the order in which the run would fail.
 
     Args:
-        cluster: Where it runs; None where there is none yet.
+        cluster: The cluster of the run. None if no cluster is running yet.
     """
     yield Need("cluster", cluster is not None, "make cluster-up, with PROFILE=gpu for GPUs")
     here = _is_here(cluster)
@@ -52,9 +52,10 @@ def needs_of(config: ConceptsConfig, cluster: ClusterSettings | None) -> Iterato
 
 
 def with_stand_ins(config: ConceptsConfig, session: Session) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
-    """Return settings and model that a dry run can count with, and what they stand in for.
+    """Return the settings and the model with which a dry run can count, and the needs that this model replaces.
 
-    Planted passages stand in for the published corpus, which are as many; and the known shape for a model of the card.
+    If the published corpus is absent, the settings name as many planted passages instead. If a preset model of
+    known shape is not available, its known shape is used. For a model without a known shape, the model is None.
     """
     counted, needs, model = config, list[Need](), None
     if config.corpus.source == PUBLISHED_CORPUS and not Path(PUBLISHED_CORPUS).is_dir():
@@ -80,7 +81,7 @@ def _absent(ref: ModelRef, error: PoolbenchError) -> Need:
 
 
 def _is_here(cluster: ClusterSettings | None) -> bool:
-    """Return whether a run would read models and corpora of this machine."""
+    """Return whether a run reads models and corpora of this machine: its cluster is local, or there is no cluster."""
     return cluster is None or urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
 
 
@@ -89,7 +90,10 @@ def _steers(config: ConceptsConfig) -> bool:
 
 
 def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
-    """Yield the weights of a model of the hub, and the disk for their download; nothing for other models."""
+    """Yield the needs of a model on the hub: its weights, and disk space for the download.
+
+    Any other model needs nothing.
+    """
     ref = MODEL_PRESETS.get(config.model)
     name = ref.source if ref else config.model
     if local_folder(name) is not None or "/" not in name:  # it ships, is made on this machine, or lies in a folder
@@ -129,7 +133,7 @@ def _passages(config: ConceptsConfig) -> Iterator[Need]:
 
 
 def _scorer_texts(config: ConceptsConfig, names: Sequence[str]) -> Iterator[Need]:
-    """Yield the texts that train scorers; the published corpus has none."""
+    """Yield the need for texts that train scorers, if some concepts have none. The published corpus has none."""
     source, other = config.corpus.source, config.corpus.scorer_texts
     if config.scorer_mode == "import" or not _steers(config) or other == "planted":
         return
@@ -165,7 +169,7 @@ def _device(config: ConceptsConfig, *, here: bool) -> Iterator[Need]:
 
 
 def hub_cache() -> Path:
-    """Return the folder in which the Hugging Face libraries keep models."""
+    """Return the folder in which the Hugging Face libraries cache models."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
 

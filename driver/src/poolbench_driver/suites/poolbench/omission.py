@@ -30,10 +30,10 @@ class Count(NamedTuple):
 
 
 def check_coverage(counts: Sequence[Count]) -> Check:
-    """Return the stage `coverage`: it fails if a cell lacks more items than the pipeline would accept.
+    """Return the check `coverage`. The check fails if a cell lacks more scores than the pipeline accepts.
 
-    Scores that were never there look like scores that somebody removed. The stage therefore does not pass if any
-    are lacking, even where the rows of a cell say the same.
+    A score that was never computed looks like a score that was removed. Therefore the check does not pass if any score
+    is missing, even if the rows of the cell report the missing score.
     """
     blank = [count for count in counts if count.is_blank]
     lacking = [count for count in counts if not count.is_blank and count.scored != count.whole]
@@ -56,7 +56,7 @@ def passages_of_cells(
     scored: Mapping[tuple[str, str, str, int], tuple[Sized, Sized]],
     passages: Mapping[tuple[str, str], Sized],
 ) -> Iterator[Count]:
-    """Yield the passages of each strategy at each layer, on each split that a concept is measured on."""
+    """Count the scored passages of each strategy at each layer, on each split that the concept is measured on."""
     cells = {(row["concept"], row["strategy"], row["layer"]) for row in rows if row["metric"] == "d1.auroc"}
     splits = {(row["concept"], _SPLITS[row["metric"]]) for row in rows if row["metric"] in _SPLITS} | passages.keys()
     for concept, strategy, layer in sorted(cells):
@@ -70,12 +70,12 @@ def passages_of_cells(
 def openings_of_cells(
     config: ConceptsConfig, scorers: Collection[str], texts: Mapping[tuple[str | None, str], Sequence[Row]]
 ) -> Iterator[Count]:
-    """Yield the openings of each entrant, of the null directions together, and of the unsteered texts.
+    """Count the complete openings of each entrant, of the null directions together, and of the unsteered texts.
 
-    An opening counts if its texts have all scores and likelihoods at each strength that is read on it.
+    An opening is complete if, at each strength that is read on this opening, its texts have all scores and likelihoods.
 
     Args:
-        scorers: The concepts that have a scorer with a gate. Scores by others give no figure.
+        scorers: The concepts that have a scorer with a gate. Scores by any other scorer are ignored.
         texts: Rows of `text_scores` by concept and name.
     """
     steering, budget = config.steering, config.budget
@@ -116,7 +116,7 @@ def _openings(
 
 
 def _count_texts(rows: Sequence[Row], scorers: Collection[str]) -> Mapping[int, Counter[tuple[str, float, str]]]:
-    """Return by direction how many texts of an opening, strength and scorer have score and likelihood."""
+    """Count, for each direction, the texts of an opening, strength and scorer that have a score and a likelihood."""
     counts = defaultdict[int, Counter[tuple[str, float, str]]](Counter)
     for row in rows:
         has_likelihood = row["mean_nll"] is not None or not row["num_tokens"]  # an empty text needs none

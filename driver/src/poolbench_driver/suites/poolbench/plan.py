@@ -54,9 +54,9 @@ class PoolBenchPlan(Plan):
 def make_plan(scope: Scope) -> PoolBenchPlan:
     """Return the plan of a run.
 
-    It is a pure function of configuration and present artifacts. Every key is known before anything runs, because
-    keys are derivations. So the plan is always the whole job: a rerun sends what is not committed, and a changed
-    setting moves only the keys that depend on it.
+    The plan depends on the configuration and on present artifacts alone. Every key of an artifact is known before
+    anything runs, because keys are hashes of the inputs. The plan is therefore always the whole job. A rerun sends only
+    the tasks that are not committed, and a changed setting changes only the keys that depend on the setting.
     """
     vectors = plan_vectors(scope)
     components = plan_components(scope, vectors)
@@ -78,8 +78,8 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
 def num_texts(scope: Scope) -> dict[str, int]:
     """Count the texts that a run generates at most, without the continuations for the scorers' gate.
 
-    Where reading is lazy, the second half of the openings has one strength more than the null directions, or as many.
-    D2 and D3 use the same texts. The unsteered ones are generated once for all concepts.
+    If reading is lazy, the second half of the openings has at most one strength more than the null directions. D2 and
+    D3 use the same texts. Unsteered texts are generated once for all concepts.
     """
     if not scope.steers:
         return {"steered": 0, "null": 0, "unsteered": 0}

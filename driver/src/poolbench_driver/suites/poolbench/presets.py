@@ -68,7 +68,7 @@ PUBLISHED: dict[str, Any] = {
 def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a named preset (`demo`, `small`, `card`, `full`).
 
-    Raise ConfigError for the card without a model in what file and command line say.
+    Raise ConfigError for the preset `card` if `given`, the settings of file and command line, has no model.
     """
     settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
     if name in ("demo", "small"):
@@ -105,7 +105,10 @@ def preset_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _card_layers(model: Any) -> dict[str, Any]:
-    """Return the layers that the reference measured and steered at; of another model none, so the defaults hold."""
+    """Return the layers at which the reference measured and steered a model.
+
+    For a model without such layers, return no settings, so that the defaults apply.
+    """
     preset = MODEL_PRESETS.get(model) if isinstance(model, str) else None
     if preset is None or not preset.card_layers:
         return {}
@@ -122,7 +125,7 @@ _COMPARED = (
 
 @dataclass(frozen=True)
 class OtherSetting:
-    """A setting in which a run differs from the reference's."""
+    """A setting in which a run differs from the run of the published reference."""
 
     name: str
     ours: Any
@@ -133,7 +136,7 @@ class OtherSetting:
 
 
 def other_settings(config: ConceptsConfig) -> list[OtherSetting]:
-    """Return the settings in which a run differs from the reference's run of the same model."""
+    """Return the settings in which a run differs from the published reference run of the same model."""
     expected = of_concepts(load_run_config(None, {"preset": "card", "model": config.model}))
     settings = [(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
     descriptions = {"corpus.source": "the published corpus"}
@@ -145,7 +148,10 @@ def other_settings(config: ConceptsConfig) -> list[OtherSetting]:
 
 
 def _may_be_theirs(config: ConceptsConfig, name: str) -> bool:
-    """Return whether a setting that is another one may name the same: their classifiers, or a folder with a copy."""
+    """Return whether a setting with another value may still name the classifiers or corpus of the reference.
+
+    For example, the setting may name a folder with a copy.
+    """
     if name == "corpus.source":
         return config.corpus.source not in NAMED_SOURCES
     theirs, base = SCORERS["published"], config.scorer_base

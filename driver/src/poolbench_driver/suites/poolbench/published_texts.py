@@ -10,7 +10,9 @@ from poolbench_driver.suites.poolbench.published_table import model_folder, publ
 
 
 def with_published_texts(scope: Scope) -> Scope:
-    """Return the scope with the texts that its configuration names instead of texts to generate.
+    """Return the scope with the imported steered texts that its configuration names.
+
+    The run then generates no steered texts. If the configuration names no texts, return the scope unchanged.
 
     Raises:
         ConfigError: The folder lacks a concept, a strategy or a strength of the run, or the run steers nothing.

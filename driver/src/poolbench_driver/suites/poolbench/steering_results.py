@@ -36,7 +36,10 @@ ORIGIN = ("text_id", "prompt_id", "direction_key", "strength", "num_tokens", "re
 
 
 class CellTexts(NamedTuple):
-    """Texts along the direction of one strategy, the same openings unsteered, and along the null directions."""
+    """Texts along the direction of one strategy, unsteered texts, and texts along the null directions.
+
+    All texts continue the same openings.
+    """
 
     steered: SteeredTables
     unsteered: SteeredTables
@@ -44,7 +47,7 @@ class CellTexts(NamedTuple):
 
 
 class SteeredCell(NamedTuple):
-    """One strategy that steers towards one concept along one direction, with its texts, or why there are none."""
+    """One strategy that steers towards one concept along one direction, with its texts or the error without texts."""
 
     concept: Concept
     strategy: StrategySpec
@@ -54,7 +57,7 @@ class SteeredCell(NamedTuple):
 
 
 def rules_of(config: ConceptsConfig) -> SteeringRules:
-    """Return the rules by which a run measures D2 and D3, without the direction, which each cell has of its own."""
+    """Return the settings with which a run measures D2 and D3. Each cell then sets the direction."""
     return SteeringRules(
         reference_strength=config.budget.reference_strength,
         null_strengths=(0.0, *config.budget.null_strengths),
@@ -84,12 +87,12 @@ class SteeringResults:
 
     @cached_property
     def rules(self) -> SteeringRules:
-        """Return how D2 and D3 are measured; the direction is that of each cell."""
+        """Return the settings with which D2 and D3 are measured. `cells` sets the direction of each cell."""
         return rules_of(self.plan.scope.config)
 
     @cached_property
     def scorers(self) -> dict[str, GatedScorer]:
-        """Return the scorers by concept, with the absent ones."""
+        """Return the scorers by concept. Absent scorers are included, with status `no_scorer`."""
         absent = self.plan.scope.absent
         scorers = {name: GatedScorer(name, Status.NO_SCORER, reason) for name, reason in absent.items()}
         for name, keys in self.stages.scorers.concepts.items():
@@ -112,7 +115,10 @@ class SteeringResults:
             yield SteeredCell(concept, strategy, entrant, replace(self.rules, direction=direction), texts)
 
     def _texts(self, concept: Concept, strategy: StrategySpec, direction: str) -> CellTexts:
-        """Return the texts along a direction. Raise CellError if there are none, or if D1 or the direction is null."""
+        """Return the texts of a strategy along a direction.
+
+        Raise CellError if an artifact is missing, if D1 has a status in `UNUSABLE`, or if the direction is null.
+        """
         at = Cell(strategy.id, self.plan.scope.steering_layer)
         measures = self.source.required(self.plan.probes.concepts[concept.id].measures[at]).to_pylist()
         d1 = next((row for row in measures if row["metric"] == "d1.auroc"), None)
@@ -126,7 +132,7 @@ class SteeringResults:
         return CellTexts(steered, unsteered, self._tables(keys[NULLS], scores[NULLS]))
 
     def directions(self, concept: str, strategy: str) -> pa.Table:
-        """Return DIRECTIONS of a concept at the steering layer. Raise CellError if there are none."""
+        """Return DIRECTIONS of a concept at the steering layer. Raise CellError if the concept has no directions."""
         scope, probes = self.plan.scope, self.plan.probes.concepts
         if concept in scope.absent:
             raise CellError(Status.NO_SCORER, scope.absent[concept])
@@ -137,7 +143,7 @@ class SteeringResults:
         )
 
     def _tables(self, keys: Texts, scores: str) -> SteeredTables:
-        """Return the tables of some texts. The last three are kept: unsteered and null ones serve all cells."""
+        """Return the tables of some texts. The last three are cached, because cells share unsteered and null texts."""
         if scores not in self._recent:
             self._recent[scores] = SteeredTables(
                 self.source.required(keys.texts), self.source.required(scores), self.source.required(keys.fluency)
@@ -145,7 +151,10 @@ class SteeringResults:
         return self._recent[scores]
 
     def rows(self, cell: SteeredCell, measures: Iterable[Measure]) -> Iterator[Row]:
-        """Yield measures as rows; `params` has the generation settings that differ, and whether others steered."""
+        """Yield measures of a cell as result rows.
+
+        `params` holds the generation settings that differ from the default, and whether the texts were imported.
+        """
         scope = self.plan.scope
         identity = {
             **strategy_columns(cell.strategy),
@@ -160,7 +169,7 @@ class SteeringResults:
             yield {**identity, **row}
 
     def prompted_rows(self, concept: Concept) -> Iterator[Row]:
-        """Yield the figure of prompting for a concept, if the run asks for it."""
+        """Yield `d2.prompted`, the gain by a prompt instead of steering, for a concept if the run measures it."""
         keys = self.stages.prompted.concepts.get(concept.id)
         if keys is None or "d2" not in self.plan.scope.config.metrics:
             return
@@ -176,7 +185,7 @@ class SteeringResults:
         yield {**measure.to_row(), "concept": concept.id, "scorer": concept.id, "opening_set": opening_set}
 
     def scorer_rows(self) -> Iterator[Row]:
-        """Yield training figures and gate of every scorer."""
+        """Yield the training figures and the gate of every scorer as result rows."""
         for name, keys in self.stages.scorers.concepts.items():
             for key, metric in ((keys.training, "scorer.auroc"), (keys.gate, "scorer.gate")):
                 table = self.source.table(key)
@@ -184,9 +193,9 @@ class SteeringResults:
                 yield from ({**row, "concept": name, "scorer": name} for row in measures)  # a failure names none
 
     def text_scores(self) -> Iterator[Row]:
-        """Yield scores by text, with what D2 and D3 are made from; the texts themselves stay in the object store.
+        """Yield the scores of each text, with all numbers that D2 and D3 need. The texts stay in the object store.
 
-        The unsteered ones, which come last, are scored by every scorer and belong to no concept.
+        Unsteered texts come last. They are scored by every scorer and belong to no concept.
         """
         for concept, scores in self.stages.scores.concepts.items():
             texts = self.stages.texts.concepts[concept].texts
@@ -196,7 +205,7 @@ class SteeringResults:
             yield {"concept": None, "name": UNSTEERED, **row}
 
     def _scores(self, keys: Texts, scores_key: str) -> Iterator[Row]:
-        """Yield the scores of some texts and how each was made, in numbers alone."""
+        """Yield the scores of some texts, with the opening, direction number, strength and likelihood of each text."""
         scores, texts, fluency = (self.source.table(key) for key in (scores_key, keys.texts, keys.fluency))
         if isinstance(scores, Failure):
             return

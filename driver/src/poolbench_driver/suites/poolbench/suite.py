@@ -30,11 +30,11 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     evidence = BEHIND
 
     def check(self, config: ConceptsConfig) -> None:
-        """Raise UnknownNameError or ConfigError for strategies and concepts that are not there."""
+        """Check the names of strategies and concepts. Raise UnknownNameError or ConfigError for an unknown name."""
         check_names(config)
 
     def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
-        """Return the needs of a run that the cluster does not meet, with the flags that replace them."""
+        """Return the needs of a run that the cluster does not meet. Each need has a remedy, such as another flag."""
         if is_imported(config.model):  # an import has everything
             return []
         return [need for need in needs_of(config, session.settings) if not need.found]
@@ -42,11 +42,11 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     def stand_ins(
         self, config: ConceptsConfig, session: Session
     ) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
-        """Return settings and model that a dry run can count with where something is missing, and what that is."""
+        """Return settings and a model with which a dry run can count, and the needs that this model replaces."""
         return with_stand_ins(config, session)
 
     def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
-        """Return concepts, strategies, layers and the model, checked."""
+        """Check and return the concepts, strategies, layers and model of a run."""
         return with_published_texts(resolve(config, session, model))
 
     def plan(self, scope: Scope) -> PoolBenchPlan:
@@ -73,7 +73,7 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
         return report(run, page)
 
     def answers(self, run: FinishedRun) -> Answers:
-        """Return the passages that the probe of each strategy and layer had right, by concept; each was held out."""
+        """Return whether the probe of each strategy and layer classified each held-out passage rightly, by concept."""
         return right_passages(run.tables["passage_scores"])
 
     def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
@@ -81,5 +81,5 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
         return verification.verify(run, say)
 
     def behind(self, plan: PoolBenchPlan, block: str, entrant: str, layer: int) -> frozenset[str]:
-        """Return the artifacts of a strategy on a concept at a layer."""
+        """Return the keys of the artifacts behind the results of a strategy on a concept at a layer."""
         return verification.behind(plan, block, entrant, layer)

@@ -22,7 +22,10 @@ from poolbench_driver.suites.poolbench.steering_results import SteeredCell, Stee
 
 
 def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
-    """Return result rows and tables; `published`, if requested, has rows by the reference's definitions."""
+    """Return the result rows and the tables of a run.
+
+    If the protocol is `published`, the table `published` has rows by the definitions of the published reference.
+    """
     config = plan.scope.config
     rows = list(d1_rows(plan, source))
     audits = Audits.of(plan, source)
@@ -69,7 +72,7 @@ def _measures(steered: SteeringResults, cell: SteeredCell) -> Iterator[Measure]:
 
 
 def _published_measures(steered: SteeringResults, cell: SteeredCell) -> Iterator[Measure]:
-    """Yield measures of the same texts by the card's definitions. They have a table of their own: no rank is made."""
+    """Yield measures of the texts of a cell by the card's definitions. They get a table of their own and no ranks."""
     metrics = steered.plan.scope.config.metrics
     if "d2" in metrics:
         yield from published_d2(cell.texts, steered.scorers[cell.concept.id], cell.rules)
@@ -79,7 +82,10 @@ def _published_measures(steered: SteeringResults, cell: SteeredCell) -> Iterator
 
 
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
-    """Yield the directions that requests may name, with their figures. A collapsed direction is left out."""
+    """Yield the directions that requests may name, with their figures.
+
+    Collapsed directions and directions of sensitive concepts are left out.
+    """
     steering = plan.scope.config.steering
     of_directions = (f"d1.direction.{name}" for name in steering.directions)
     read_metrics = {"d1.auroc", "d2.best_gain", "d2.best_strength", *of_directions}

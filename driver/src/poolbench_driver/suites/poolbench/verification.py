@@ -53,7 +53,7 @@ TextRows = Mapping[tuple[str | None, str], list[Row]]
 
 
 def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
-    """Yield the stages of a run: cells, corpus, coverage, scores, D1, scorers, D2 and D3."""
+    """Yield the checks of a run: cells, corpus, coverage, scores, D1, scorers, D2 and D3."""
     config = run.config
     assert isinstance(config, ConceptsConfig)
     rows, scored, is_steered = run.tables["results"].to_pylist(), Scored(), bool({"d2", "d3"} & set(config.metrics))
@@ -88,12 +88,15 @@ def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
 
 
 def is_of_scores(metric: str) -> bool:
-    """Return whether scores of passages and texts give a figure; the cosine of two directions needs these."""
+    """Return whether a metric can be computed from scores of passages and texts.
+
+    The cosine of two directions, `d3.rep_*`, cannot.
+    """
     return metric in (*_OF_PASSAGES, *D2_METRICS) or (metric.startswith("d3.") and not metric.startswith("d3.rep_"))
 
 
 def _cells(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row]) -> Check:
-    """Compare the cells that the configuration asks for with those that have a row."""
+    """Check that each cell of the configuration has exactly one result row, and that there are no other cells."""
     strategies, problems = config.strategies or (), list[str]()
     pairs = product(strategies, config.steering.directions)
     steered = set(product(config.concepts, (config.steering.entrant(*pair) for pair in pairs)))
@@ -114,7 +117,10 @@ def _cells(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row]) -> Che
 def check_corpus(
     config: ConceptsConfig, rows: Sequence[Row], passages: dict[tuple[str, str], Passages], say: Say
 ) -> Check:
-    """Compare the passages that have scores with those of the corpus, and take its passages, if it is here."""
+    """Compare the passages that have scores with the passages of the corpus.
+
+    If this machine has the corpus, its passages replace the entries of `passages`. Otherwise the check is `unchecked`.
+    """
     if any(row["dataset"].partition("+")[0] == "real" for row in rows):  # as rows of earlier runs say
         return Check("corpus", State.UNCHECKED, "the passages were cut from archives, so this machine has none of them")
     problems, count = list[str](), 0
@@ -135,7 +141,7 @@ def check_corpus(
 
 
 def _passages(config: ConceptsConfig, concept: Concept, split: str) -> Passages:
-    """Return label, group and fold of the passages of a split, by the id that tables of a run have."""
+    """Return label, group and fold of the passages of a split, by passage id as in the tables of a run."""
     step = passages_step(config, concept, split)
     table = step.build()
     assert isinstance(table, pa.Table)
@@ -153,7 +159,7 @@ def _passages(config: ConceptsConfig, concept: Concept, split: str) -> Passages:
 def _scores(
     config: ConceptsConfig, scored: Scored, passages: Mapping[tuple[str, str], Passages], texts: TextRows
 ) -> Check:
-    """Check scores by themselves: facts of passages, range of the scores of texts, and number of null directions."""
+    """Check that strategies share the same passages, that scores of texts are in [0, 1], and the null directions."""
     problems = list[str]()
     for at, (of_cell, scores) in scored.items():
         whole = passages[at[:2]]
@@ -171,7 +177,10 @@ def _scores(
 
 
 def _d1(config: ConceptsConfig, scored: Scored, passages: dict[tuple[str, str], Passages], say: Say) -> Iterator[Row]:
-    """Yield the AUROCs of passages, within folds on the train split, with their intervals over groups."""
+    """Yield AUROC rows computed from scores of passages, with intervals from a bootstrap over groups.
+
+    On the train split, only passages of the same fold are compared.
+    """
 
     @cache
     def counts(concept: str, split: str) -> np.ndarray:
@@ -193,7 +202,7 @@ def _d1(config: ConceptsConfig, scored: Scored, passages: dict[tuple[str, str], 
 
 
 def _steered(config: ConceptsConfig, rows: Sequence[Row], texts: TextRows, say: Say) -> Iterator[Row]:
-    """Yield D2 and D3 of each concept and entrant whose texts have scores."""
+    """Compute D2 and D3 again for each concept and entrant whose texts have scores. Yield result rows."""
     d1_status = {(r["concept"], r["strategy"], r["layer"]): r["status"] for r in rows if r["metric"] == "d1.auroc"}
     layers = {r["layer"] for r in rows if r["metric"] in ("d2.best_gain", "d3.robust_ld")}
     names = {name for concept in config.concepts for name in wanted_scorers(config, CONCEPTS.get(concept))}
@@ -225,7 +234,10 @@ def _no_direction(concept: str, strategy: str) -> pa.Table:
 
 
 def behind(plan: PoolBenchPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
-    """Return the keys of the measures and scores of a cell, and at the steering layer of its texts and scorers."""
+    """Return the artifact keys of the measures and scores of a cell.
+
+    At the steering layer, the keys of its texts, their scores and the scorers' gates are included.
+    """
     probes, at = plan.probes.concepts[concept], Cell(entrant.partition(ALONG)[0], layer)
     keys = {probes.measures[at], probes.scores[at]}
     if plan.steering is not None and layer == plan.scope.steering_layer:

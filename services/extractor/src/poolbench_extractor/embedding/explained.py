@@ -1,4 +1,4 @@
-"""What each token of a text adds to its vector: what `POST /explain` answers."""
+"""Contribution of each token of a text to the vector of the text, for `POST /explain`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def explain(
     passages: PassageTexts,
     encoder: Encoder | None = None,
 ) -> dict[str, Any]:
-    """Return weight, contribution and activations of every token of the texts, and how they were computed.
+    """Return the weight, contribution and activations of every token, with the model, strategy and layer.
 
     Args:
         encoder: The autoencoder that the request names.

@@ -27,15 +27,18 @@ Annotate = Callable[[list[str]], Sequence[Mapping[str, Any]]]
 
 
 class PoolingModule(Module):
-    """Tokenize, run and pool in one module, because strategies need more than token embeddings.
+    """Module that tokenizes texts, runs the model and pools its states.
+
+    It does all three, because pooling strategies need more than token embeddings.
 
     Args:
         layer: Block index, 0-based.
-        max_length: Positions of a text, special tokens included; by default and at most the model's window.
-        reference: The model as `load_decoder` finds it again, so that the module can be saved.
+        max_length: Number of positions that a text is cut to, special tokens included. The default, and the maximum, is
+            the model's window.
+        reference: Reference from which `load_decoder` loads the model again. Without it, the module cannot be saved.
 
     Raises:
-        ConfigError: If an argument is missing or not allowed.
+        ConfigError: `on_failure` or `max_length` is not allowed.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class PoolingModule(Module):
         return self.decoder.width
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """Return the tokens of texts, cut to `max_seq_length`, as `forward` reads them."""
+        """Tokenise texts and cut them to `max_seq_length`. Return the input of `forward`."""
         texts = [(prompt or "") + text for text in inputs]
         ids = [text_id(text) for text in texts]
         reading = Reading(include_bos=self.include_bos)
@@ -94,7 +97,11 @@ class PoolingModule(Module):
         return {"passages": passages, "texts": texts}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add `sentence_embedding`, float32 [B, D]; raise InputError for a failed text if `on_failure` is `raise`."""
+        """Return the features with the pooled vectors as `sentence_embedding`, float32 [B, D].
+
+        Raises:
+            InputError: A text failed, and `on_failure` is `raise`.
+        """
         passages = features["passages"]
         # sentence-transformers chose the batch
         reading = Reading(limits=BatchLimits(max_passages=len(passages)), sinks=self.sinks)
@@ -112,17 +119,17 @@ class PoolingModule(Module):
         return {**features, "sentence_embedding": vectors_BD.to(self.decoder.device)}
 
     def on_model_ready(self, model: Any) -> None:
-        """Name the model, and its weights' revision, by which mteb files its results."""
+        """Write the model's name and weight revision into the model card, under which mteb stores results."""
         name = self.reference.id if self.reference else self.decoder.source or "decoder"
         card = model.model_card_data
         card.model_name = f"poolbench/{name.strip('/').replace('/', '-')}-{self.pooling.id}-{self.layer}"
         card.base_model_revision = self.decoder.revision
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what `load` makes the module of: the model by name and revision, and how it pools.
+        """Return the configuration that `load` reads: the model's name and revision, and the pooling settings.
 
         Raises:
-            ConfigError: If the model was loaded elsewhere, or annotations or document frequencies are yours.
+            ConfigError: The module has no model reference, or its strategy reads annotations, which are not saved.
         """
         if self.reference is None:
             raise ConfigError("the model was not loaded by name, so that it cannot be saved: give a name or a folder")
@@ -142,7 +149,7 @@ class PoolingModule(Module):
         }
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the configuration; the weights stay those of the model. Raise ConfigError: see `get_config_dict`."""
+        """Write the configuration without the model's weights. Raise the ConfigErrors of `get_config_dict`."""
         self.save_config(output_path)
 
     @classmethod
@@ -157,7 +164,9 @@ class PoolingModule(Module):
         init_defaults: dict[str, Any] | None = None,
         **_: Any,
     ) -> Self:
-        """Return the module that a folder describes, with its model; the arguments say where the folder is.
+        """Load the model and the module from a saved configuration.
+
+        The arguments locate the folder, as in sentence-transformers.
 
         Raises:
             PoolbenchError: The model cannot be loaded, or has other weights than when the module was saved.
@@ -198,7 +207,10 @@ class PoolingModule(Module):
 
 
 def truncated(passage: Encoded, limit: int) -> Encoded:
-    """Return a passage cut to `limit` positions: its last real tokens are dropped, and special tokens stay."""
+    """Cut a passage to `limit` positions by dropping its last real tokens. Special tokens stay.
+
+    A passage that is short enough, or that would lose all real tokens, is returned unchanged.
+    """
     context = passage.context
     surplus = context.num_positions - limit
     if surplus <= 0 or surplus >= len(context.real):

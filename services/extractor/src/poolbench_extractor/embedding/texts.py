@@ -1,4 +1,4 @@
-"""Vectors of single texts: what `POST /embed` and the encoder share."""
+"""Vectors of single texts, for `POST /embed` and `PoolingEncoder`."""
 
 import hashlib
 import io
@@ -40,7 +40,7 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
 
 
 def text_id(text: str) -> str:
-    """Return an id for a text without an id: a hash of its content, independent of order and of other texts."""
+    """Return the default id of a text: a hash of its content, independent of order and of other texts."""
     return "text-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -49,8 +49,8 @@ def passages_of(request: EmbedRequest, pooling: Request) -> PassageTexts:
 
     Raises:
         TooLargeError: The texts are too long together.
-        InputError: The lists differ in length, an id stands for two texts, an annotation is malformed, or the
-            strategy reads annotations and there are none.
+        InputError: The lists differ in length, two texts have one id, an annotation is malformed, or the strategy
+            reads annotations and the request has none.
     """
     characters = sum(map(len, request.texts))
     require_at_most("characters in texts", characters, MAX_REQUEST_CHARACTERS, "send fewer texts at a time")
@@ -92,7 +92,11 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
 
 
 def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: PassageTexts) -> pa.Table:
-    """Return VECTORS of the texts with metadata on their origin; raise LayerError if the model has no such layer."""
+    """Return VECTORS of the texts. The metadata name the model, the strategy and the settings.
+
+    Raises:
+        LayerError: The model has no such layer.
+    """
     layer = layer_index(request.layer, decoder.num_blocks)
     reading = Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
     (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading).values()
@@ -120,7 +124,7 @@ def as_stream(table: pa.Table) -> bytes:
 
 
 def as_json(table: pa.Table) -> dict[str, Any]:
-    """Return a table of vectors as JSON: notes, and one list per column."""
+    """Return a table of vectors as JSON: its metadata, the number of failed texts, and one list per column."""
     notes: dict[str, Any] = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
     for name in ("layer", "strategy_version", "params", "include_bos", "add_bos"):
         notes[name] = json.loads(notes[name])

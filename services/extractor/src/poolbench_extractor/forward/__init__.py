@@ -1,3 +1,5 @@
-"""Batches through the model: `batching` makes them, `capture` runs one and keeps states and signals; `inflow` and
-`gradients` compute the signals from attention and from the loss.
+"""Forward passes of the model.
+
+`batching` makes batches. `capture` runs a batch and captures states and signals. `inflow` computes signals from
+attention, and `gradients` computes signals from the loss.
 """

@@ -1,4 +1,4 @@
-"""Batches by token budget, sorted by length; when memory runs out, a batch is halved and run again."""
+"""Batches by token budget, sorted by length. If memory runs out, a batch is halved and run again."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,10 +18,11 @@ class DeviceMemoryError(PoolbenchError):
 
 
 def make_batches(passages: Iterable[Encoded], limits: BatchLimits) -> Iterator[list[Encoded]]:
-    """Yield batches whose longest passage times their number stays within the budget.
+    """Yield batches that stay within the limits of positions and passages.
 
-    The longest come first, so that a budget that is too large fails at once. A passage longer than the whole
-    budget is a batch of its own. Passages beyond the model's rotary switch stay apart.
+    The positions of a batch are its number of passages times the length of its longest passage. The longest passages
+    come first, so that a limit that is too large fails at once. A passage beyond the limit is a batch of its own.
+    Passages beyond the model's rotary switch never share a batch with shorter passages.
     """
     batch: list[Encoded] = []
     for passage in sorted(passages, key=lambda item: (-item.num_positions, item.index)):
@@ -43,10 +44,10 @@ def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], Non
     """Run a batch. If memory runs out, run the two halves of the batch.
 
     Args:
-        run: Function that writes results by passage index, so that a part may be repeated.
+        run: Function that computes a batch. It writes results by passage index, because passages may be run twice.
 
     Raises:
-        DeviceMemoryError: If one passage alone does not fit.
+        DeviceMemoryError: A single passage does not fit into memory.
     """
     try:
         run(batch)

@@ -1,4 +1,7 @@
-"""One forward pass to the deepest requested block, with states and signals of the requested ones; and its rest."""
+"""Forward pass up to the deepest requested block, which captures states and signals of the requested layers.
+
+`resumed` runs the remaining blocks.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,15 +44,15 @@ class Captured:
 
     Attributes:
         starts: First position of each passage in its padded row.
-        inputs: What the model was called with.
+        inputs: Arguments of the model's forward pass.
         states: Hidden states by layer, [B, T, D], on the layer's device.
-        outputs: By layer, what holds its states: the output of its module, or the input of the first block.
+        outputs: By layer, the object that holds its states: the output of its module, or the input of the first block.
         signals: Signals by layer and name, [B, T] or [B, H, T].
-        refused: Per passage, why it has no signal of a name.
-        inflow: By layer, from the mask of tokens that count [B, T], and whether to correct for position, to the
-            attention inflow of every head [B, H, T]; only while the layer's block runs, whose output decides which
-            tokens are sinks.
-        absent: By layer, why it gives no signal of a name.
+        refused: For each passage, the errors of the signals that it lacks, by signal name.
+        inflow: By layer, a function that returns the attention inflow of every head [B, H, T]. Its arguments are the
+            mask of tokens that count [B, T] and whether to correct for position. An entry exists only while the
+            layer's block runs, because the output of the block decides which tokens are sinks.
+        absent: By layer, the errors of the signals that the layer cannot give, by signal name.
     """
 
     starts: list[int]
@@ -71,7 +74,10 @@ class Captured:
         return [h_TD[start : start + length] for h_TD, start, length in rows]
 
     def signals_of(self, layer: int) -> list[Signals]:
-        """Return each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
+        """Return each passage's signals by name, [T] or [H, T], without padding.
+
+        A signal that the passage or the layer lacks is a CellError.
+        """
         arrays = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
         absent = self.absent.get(layer, {})
         return [
@@ -95,18 +101,20 @@ def capture(
     padding_side: str = "right",
     erased: Erased | None = None,
 ) -> Captured:
-    """Run the model on a batch up to the deepest of `layers`, or to its loss and back if a signal needs it.
+    """Run the model on a batch up to the deepest of `layers`.
+
+    If a signal needs the loss, the model runs to its head and the loss is propagated back.
 
     Args:
         batch: Passages that fit the model's window.
         layers: Layers whose states are kept: blocks, the embedding, or the states after the last norm.
-        signals: What strategies need at some of `layers`; names that the model does not give are ignored.
-        sinks: Which tokens the attention inflow leaves out, as it leaves out special tokens.
-        padding_side: `right` or `left`; changes nothing but rounding.
-        erased: What a layer loses while the model runs.
+        signals: Names of the signals that strategies need, by layer. Names of other sources are ignored.
+        sinks: Which tokens are attention sinks, and whether the attention inflow leaves them out.
+        padding_side: `right` or `left`. The side changes only rounding.
+        erased: Directions to erase from the states of a layer while the model runs.
 
     Returns:
-        States and signals. What the model cannot give is refused there with a reason; the rest is complete.
+        States and signals. In place of each signal that the model cannot give, there is an error with a reason.
     """
     needs, absent = _of_blocks(decoder, signals or {})
     by_loss = {layer: names for layer, need in needs.items() if (names := from_source("loss", need))}
@@ -128,7 +136,10 @@ def capture(
 def _of_blocks(
     decoder: Decoder, signals: Mapping[int, Collection[str]]
 ) -> tuple[dict[int, Collection[str]], dict[int, dict[str, CellError]]]:
-    """Return the needs of blocks, and why other layers give none: they have no attention, and no gradient is taken."""
+    """Split signals into the names that blocks give, and errors for layers that give no attention or gradient.
+
+    Only blocks of causal decoders give signals of attention and gradients.
+    """
     needs: dict[int, Collection[str]] = {}
     absent: dict[int, dict[str, CellError]] = {}
     for layer, names in signals.items():
@@ -192,9 +203,9 @@ def _run_with_loss(
 
 
 def _padded(decoder: Decoder, batch: Sequence[Encoded], padding_side: str) -> tuple[Captured, Tensor]:
-    """Return inputs with the places of passages, and the mask of real tokens.
+    """Return the padded inputs of a batch, and the mask of real tokens [B, T].
 
-    Causal models need no mask of padding at the right.
+    Causal models need no attention mask for padding on the right.
     """
     lengths = [passage.num_positions for passage in batch]
     T = max(lengths)
@@ -216,13 +227,13 @@ def _padded(decoder: Decoder, batch: Sequence[Encoded], padding_side: str) -> tu
 
 
 def resumed(decoder: Decoder, captured: Captured, layer: int, h_BTD: Tensor) -> Any:
-    """Return the output of a decoder below its head, with other states of a layer: the blocks up to it do not run.
+    """Run the decoder, without its head, from replaced states of a layer, and return its output.
 
-    The caller holds the decoder's lock.
+    The blocks up to the layer do not run. The caller must hold the decoder's lock.
 
     Args:
-        captured: What `capture` found in the batch at the layer.
-        h_BTD: The states in place of `captured.states[layer]`, which must not be changed themselves.
+        captured: Result of `capture` for the batch, with the states of the layer.
+        h_BTD: States that replace `captured.states[layer]`. The captured states must not be changed in place.
     """
     answer = with_states(captured.outputs[layer], h_BTD)
     with ExitStack() as stack:
@@ -276,7 +287,10 @@ def _remember_attention(captured: Captured, layer: int, query: Tensor, key: Tens
 
 @torch.no_grad()
 def _keep_inflow(captured: Captured, layer: int, needs: Collection[str], real_BT: Tensor, sinks: SinkRule) -> None:
-    """Compute the inflow of a block that has run, over its real tokens without its sinks."""
+    """Compute the attention-inflow signals of a block that has run, over real tokens.
+
+    Attention sinks are left out if the sink rule says so.
+    """
     inflow = captured.inflow.pop(layer, None)
     if inflow is None:
         return

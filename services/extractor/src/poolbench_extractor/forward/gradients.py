@@ -1,8 +1,8 @@
 """Loss gradients at hidden states: one backward pass, from the next-token loss to the requested layers and no deeper.
 
 Parameters never require gradients, so the blocks below the shallowest requested layer run without an autograd
-graph: it begins at that layer's states. The loss of a passage is the mean, over its real tokens that have a
-position before them, of -log p(token | all before it). A BOS thus predicts the first token; without one
+graph. The graph begins at that layer's states. The loss of a passage is the mean, over its real tokens that have a
+position before them, of -log p(token | all tokens before it). A BOS thus predicts the first token. Without a BOS,
 the first token is not predicted. Special tokens and padding are never predicted.
 """
 
@@ -27,7 +27,7 @@ HEAD_BYTES = 64 * 2**20
 
 
 class HeadError(RuntimeError):
-    """The model does not compute its loss from the states of its decoder, as models of Transformers do."""
+    """The model does not compute its logits from its decoder's output, unlike other models of Transformers."""
 
 
 #: Signals of the mean loss, [B, T], from hidden states and gradients [B, T, D].
@@ -38,7 +38,7 @@ OF_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def lacks_loss(decoder: Decoder) -> CellError | None:
-    """Return why no passage of this model can have a loss, where that is known beforehand."""
+    """Return an error if the model is an encoder or its checkpoint has no language-model head, else None."""
     if not decoder.causal:
         return CellError(Status.NOT_IMPLEMENTED, "an encoder of text predicts no next token")
     if not decoder.has_head:
@@ -50,7 +50,7 @@ def lacks_loss(decoder: Decoder) -> CellError | None:
 
 
 def obstacle(decoder: Decoder) -> CellError | None:
-    """Return why no passage of this model can have gradients, where that is known beforehand."""
+    """Return an error if the model is quantised or `lacks_loss` returns an error, else None."""
     if getattr(decoder.model, "is_quantized", False) or getattr(decoder.model, "hf_quantizer", None) is not None:
         return CellError(
             Status.FAILED, f"no loss gradient: the weights of {decoder.source} are quantised; load it without"
@@ -59,7 +59,10 @@ def obstacle(decoder: Decoder) -> CellError | None:
 
 
 def obstacle_of(passage: Encoded) -> CellError | None:
-    """Return why this passage has no gradients: the last token's is zero, so there must be one before it."""
+    """Return an error if the passage has fewer than two real tokens, else None.
+
+    The gradient at the last token is zero, so the passage needs a token before it.
+    """
     if passage.context.of_text.sum() < 2:
         name = repr(passage.context.passage_id)
         reason = f"no loss gradient: passage {name} has one token, and no next one to predict"
@@ -72,8 +75,9 @@ class Tape:
     """The values that a forward pass keeps for its backward pass.
 
     Attributes:
-        states: Hidden states of the requested layers [B, T, D]; the shallowest are the leaf of the graph.
-        output: The output of the decoder: the states that the language-model head reads.
+        states: Hidden states of the requested layers [B, T, D]. The states of the shallowest layer are the leaf of the
+            graph.
+        output: The output of the decoder, which holds the states that the language-model head reads.
     """
 
     states: dict[int, Tensor] = field(default_factory=dict)
@@ -134,11 +138,11 @@ class Targets:
 def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict[str, Tensor]]:
     """Return all signals of `OF_GRADIENT` at the layers of a tape, by layer and name.
 
-    The sum of the losses is propagated back and divided by their number at the end, in float32: gradients of a
-    mean over hundreds of tokens would underflow in float16.
+    The sum of the losses is propagated back. The gradients are divided by the number of losses at the end, in float32,
+    because gradients of a mean over hundreds of tokens would underflow in float16.
 
     Raises:
-        RuntimeError: If the model cannot be differentiated.
+        RuntimeError: The model cannot be differentiated.
     """
     z_BTD = final_states(tape.output)
     _, seed_BTD = head_gradient(decoder, tape.output, targets)
@@ -152,12 +156,12 @@ def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict
 
 
 def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tensor, Tensor]:
-    """Return the loss of every predicted token, and the gradient of their sum at the states that the head reads.
+    """Return the loss of each predicted token, and the gradient of the summed loss at the states that the head reads.
 
-    Logits exist for a chunk of tokens at a time, never for all.
+    To save memory, logits are computed for one chunk of tokens at a time.
 
     Returns:
-        Float32 [N] and a tensor like `output`'s states, [B, T, D].
+        The losses, float32 [N], and the gradient in the shape and dtype of `output`'s states, [B, T, D].
     """
     z_BTD: Tensor = output[0].detach()
     row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
@@ -173,7 +177,7 @@ def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tens
 
 
 def head_losses(decoder: Decoder, output: Any, targets: Targets) -> Tensor:
-    """Return the loss of every predicted token, float32 [N], as `head_gradient` without the gradient."""
+    """Return the loss of each predicted token, float32 [N], without computing a gradient."""
     z_BTD = final_states(output)
     row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
     losses_N = torch.zeros(len(token), device=z_BTD.device)
@@ -183,7 +187,10 @@ def head_losses(decoder: Decoder, output: Any, targets: Targets) -> Tensor:
 
 
 def final_states(output: Any) -> Tensor:
-    """Return the states [B, T, D] that the language-model head reads. Raise HeadError if they are not to be found."""
+    """Return the states [B, T, D] that the language-model head reads.
+
+    Raise HeadError if the decoder's output is not a ModelOutput of Transformers.
+    """
     if not isinstance(output, ModelOutput):
         raise HeadError("the decoder below its language-model head does not answer as those of Transformers do")
     states: Tensor = output[0]
@@ -191,7 +198,7 @@ def final_states(output: Any) -> Tensor:
 
 
 def vocabulary_chunks(decoder: Decoder, num_tokens: int) -> Iterator[slice]:
-    """Yield ranges of tokens whose logits fit into memory."""
+    """Yield ranges of tokens whose logits fit into `HEAD_BYTES`."""
     vocabulary = decoder.model.config.get_text_config(decoder=True).vocab_size
     step = max(1, HEAD_BYTES // (4 * vocabulary))
     yield from (slice(start, start + step) for start in range(0, num_tokens, step))
@@ -203,12 +210,13 @@ def _losses(decoder: Decoder, output: Any, z_nD: Tensor, token_n: Tensor) -> Ten
 
 
 def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
-    """Return the model's own logits [N, V] from final states: its forward, with `z_ND` as the decoder's output.
+    """Return the model's logits [N, V] for final states.
 
-    This includes whatever the architecture does to its logits (biases, scales, soft caps).
+    The model's forward runs with `z_ND` as the decoder's output, so the logits include biases, scales and soft caps of
+    the architecture.
 
     Raises:
-        HeadError: If its forward does not call the decoder, so these are not logits of `z_ND`.
+        HeadError: The model's forward does not call the decoder exactly once, so the logits do not come from `z_ND`.
     """
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
@@ -227,7 +235,10 @@ def _trunk(decoder: Decoder) -> nn.Module:
 
 @contextmanager
 def answering(module: nn.Module, answer: Any) -> Iterator[list[Any]]:
-    """Replace the output of `module` by `answer`; yield the list of calls."""
+    """Make `module` return `answer` without running, inside a `with` block.
+
+    Yield a list that grows by one entry with each call of the module.
+    """
     calls: list[Any] = []
 
     def forward(*_args: Any, **_kwargs: Any) -> Any:

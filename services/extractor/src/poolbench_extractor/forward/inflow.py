@@ -21,20 +21,20 @@ def attention_inflow(
     """Return the position-corrected attention inflow of every token, per head.
 
     inflow[j] = sum over q >= j of (q + 1) A[q, j] / (T - j), with q and j counted over real tokens and each
-    row of A normalised over them. Uniform causal attention, A[q, j] = 1 / (q + 1), gives 1 everywhere;
-    without the factors early tokens would collect more simply because more queries can see them.
+    row of A normalised over real tokens. Uniform causal attention, A[q, j] = 1 / (q + 1), gives 1 everywhere. Without
+    the factors, early tokens would have a larger inflow only because more queries see them.
 
     Args:
         query_BHTd: Queries as the attention uses them.
-        key_BKTd: Keys; K divides H where heads share them.
+        key_BKTd: Keys. If heads share keys, K is smaller than H and divides H.
         real_BT: Which positions are real tokens.
-        corrected: False leaves out the correction: the mean of A[q, j] over all T queries.
-        mask: The model's own mask [B or 1, 1, T, T] (boolean, or added to the scores); None is causal.
-        scaling: Factor on the scores; the inverse square root of the head size by default.
-        softcap: Scores are capped smoothly at this value, where the model does so.
+        corrected: If False, return the mean of A[q, j] over all T queries, without the correction.
+        mask: The model's own mask [B or 1, 1, T, T], either boolean or added to the scores. None means a causal mask.
+        scaling: Factor on the scores. The default is the inverse square root of the head size.
+        softcap: Value at which the model smoothly caps the scores, or None.
 
     Returns:
-        Float32 [B, H, T]; zero at positions that are not real.
+        Inflow, float32 [B, H, T]. It is zero at positions that are not real.
 
     Reference: PoolBench card, S1, which averages A over queries; the correction is ours.
     """

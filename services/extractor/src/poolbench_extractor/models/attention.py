@@ -1,8 +1,8 @@
 """Queries and keys of attention layers, observed while the model runs its fast attention.
 
-Transformers dispatches every attention layer through a registry of functions. Ours pass the call on to the model's own
-and, for each watched layer, hand the same queries and keys to a watcher: after rotary embedding, before heads are
-repeated.
+Transformers dispatches every attention layer through a registry of functions. Our function calls the model's own
+function. For each watched layer, it also passes the queries and keys to a watcher, after rotary embedding and before
+heads are repeated.
 """
 
 import sys
@@ -24,12 +24,13 @@ _watchers: ContextVar[Mapping[nn.Module, Watcher] | None] = ContextVar("watchers
 
 
 def observe_attention(model: Any) -> bool:
-    """Route the model's attention through an observing wrapper.
+    """Route the model's attention through a wrapper that reports queries and keys.
 
-    Logit soft-capping needs the model's eager attention: the scaled-dot-product kernels leave it out.
+    Models with logit soft-capping use their eager attention, because the scaled-dot-product kernels do not cap.
 
     Returns:
-        False when the architecture does not dispatch its attention, so that it cannot be observed.
+        Whether the attention can be observed. False if the architecture does not dispatch its attention through
+        Transformers' registry, or uses another implementation than `eager` and `sdpa`.
     """
     settings = model.config.get_text_config(decoder=True)
     base = str(settings._attn_implementation).removeprefix(_PREFIX)
@@ -49,7 +50,7 @@ def observe_attention(model: Any) -> bool:
 
 @contextmanager
 def watching(watchers: Mapping[nn.Module, Watcher]) -> Iterator[None]:
-    """Call the watcher of each watched attention module with queries, keys and settings."""
+    """Within a `with` block, pass the queries, keys and settings of each attention module to its watcher."""
     token = _watchers.set(watchers)
     try:
         yield

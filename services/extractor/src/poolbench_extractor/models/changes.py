@@ -1,4 +1,4 @@
-"""Change the weights of a model: by a fine-tune of it, by a random change of the same norm, or to random weights."""
+"""Change the weights of a model: apply a fine-tune, apply a random change of equal norm, or draw random weights."""
 
 import copy
 import hashlib
@@ -38,12 +38,12 @@ def apply_change(
     """Change the weights of `model` in place.
 
     Args:
-        config, tokenizer: Those of `model`, which those of a fine-tune must equal.
-        read: Loads the model in a folder, as `model` was loaded.
+        config, tokenizer: Configuration and tokenizer of `model`. A fine-tuned checkpoint must match both.
+        read: Function that loads the model in a folder, as `model` was loaded.
 
     Raises:
-        ModelError: The folder changed since planning, is not a fine-tune of this model, or changes what is not
-            supported here.
+        ModelError: The folder changed since planning, is not a fine-tune of this model, or is an adapter of an
+            unsupported kind.
     """
     if isinstance(change, RandomWeights):  # what the architecture starts its training from, drawn on the CPU in float32
         with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
@@ -70,12 +70,12 @@ def apply_change(
 
 
 def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:
-    """Return a change with every axis permuted and its signs drawn at random.
+    """Permute every axis of a weight change at random, and flip random signs along each axis.
 
-    This multiplies a matrix by random orthogonal matrices from both sides, so that all singular values stay.
+    This multiplies a matrix by random orthogonal matrices from both sides, so its singular values do not change.
 
     Args:
-        name: Of the weight; each weight has draws of its own.
+        name: Name of the weight. Each weight gets its own random draws.
     """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
@@ -88,10 +88,10 @@ def shuffled(delta: Tensor, seed: int, name: str) -> Tensor:
 
 
 def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights that a LoRA adapter changes, each with its float32 change. The model itself stays.
+    """Yield the name and the float32 change of each weight that a LoRA adapter changes. The model is not changed.
 
-    PiSSA and OLoRA take the product that training begins with out of the base, and PEFT does so again when it reads
-    the adapter. The change is that of the untouched base: the difference of the two products.
+    PiSSA and OLoRA subtract the initial product of the adapter from the base, and PEFT subtracts it again when it reads
+    the adapter. The change is relative to the original base: the trained product minus the initial product.
 
     Reference: Meng et al. (2024), PiSSA; Büyükakyüz (2024), OLoRA.
     """
@@ -134,7 +134,10 @@ def _deltas_of_adapter(model: Any, folder: Path) -> Iterator[tuple[str, Tensor]]
 
 
 def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:
-    """Return the modules that an adapter changes; raise ModelError if the model lacks one."""
+    """Return the names of the modules that an adapter changes.
+
+    Raise ModelError if the adapter has other weights than LoRA's or none, or if the model lacks a module.
+    """
     keys = list[str]()
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as weights:
@@ -155,7 +158,10 @@ def _adapted_modules(model: nn.Module, folder: Path) -> list[str]:
 
 
 def _require_same_model(folder: Path, config: Any, tokenizer: Any) -> None:
-    """Raise ModelError for a checkpoint of another architecture, or with another tokenizer."""
+    """Raise ModelError if a checkpoint cannot be read, or has another architecture or tokenizer than the model.
+
+    A checkpoint without a tokenizer is allowed.
+    """
     try:
         other = AutoConfig.from_pretrained(folder).get_text_config(decoder=True)
     except (OSError, ValueError) as error:
@@ -179,7 +185,7 @@ def _require_same_model(folder: Path, config: Any, tokenizer: Any) -> None:
 
 
 def _deltas_of_checkpoint(model: nn.Module, after: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights that differ, each with its float32 change."""
+    """Yield the name and the float32 change of each weight that differs."""
     changed = dict(after.named_parameters())
     for name, weight in model.named_parameters():
         delta = changed[name].float() - weight.float()

@@ -35,12 +35,12 @@ _HALVES = {"bart"}
 
 
 def is_half(config: Any) -> bool:
-    """Return whether a model is an encoder with a decoder, which are loaded together, and whose encoder is read."""
+    """Return whether Transformers loads the encoder of this model only together with its decoder (BART)."""
     return config.model_type in _HALVES and config.is_encoder_decoder
 
 
 def is_encoder(config: Any) -> bool:
-    """Return whether a model is read as an encoder: BERT and its kind, or the encoder half of T5 or BART."""
+    """Return whether a model is used as a text encoder: models like BERT, or the encoder half of T5 or BART."""
     encoder_types = set(MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES) - _NO_ENCODERS | _HALVES
     return config.model_type in encoder_types and not (
         getattr(config, "is_decoder", False) and not config.is_encoder_decoder
@@ -48,10 +48,10 @@ def is_encoder(config: Any) -> bool:
 
 
 def check_config(config: Any, source: str, *, own_code: bool = False) -> None:
-    """Raise ModelError for models that are neither a decoder nor an encoder of text that Transformers knows.
+    """Raise ModelError unless the model is a decoder or a text encoder that Transformers knows.
 
     Args:
-        own_code: Whether the class comes from the model repository, where Transformers cannot know it.
+        own_code: Whether the model class comes from the model repository. Transformers need not know such a class.
     """
     if is_encoder(config):
         return
@@ -71,10 +71,11 @@ def check_causal(behaviour: Behaviour, model: Any, source: str) -> None:
 
 
 def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> Behaviour:
-    """Run four tokens twice, with another last token, and compare the states of the last block.
+    """Test whether a model is causal and whether its attention can be observed.
 
-    Behaviour is tested rather than configuration, because the flags for it differ between architectures and
-    are absent in many.
+    Two inputs of four tokens that differ only in the last token are run, and the states of the last block are compared.
+    The behaviour is tested and not the configuration, because configuration flags differ between architectures and are
+    often absent.
     """
     reports: list[bool] = []
 
@@ -87,7 +88,10 @@ def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> B
 
 
 def pads_left(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device, *, positions: bool) -> bool:
-    """Return whether masked padding on the left keeps the states; state-space models read padding as input."""
+    """Return whether the states stay the same under masked padding on the left.
+
+    They change in state-space models, which read padding as input.
+    """
     ids = torch.tensor(_PROBE, device=device)
     padded = {"input_ids": torch.nn.functional.pad(ids, (2, 0))}
     padded["attention_mask"] = (torch.arange(6, device=device) >= 2).long().expand(2, -1)

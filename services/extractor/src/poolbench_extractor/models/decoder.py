@@ -25,10 +25,10 @@ class Decoder:
 
     Attributes:
         tokenizer: A fast tokenizer, which gives character offsets.
-        observed: Whether its attention reports queries and keys, as S1 needs.
-        causal: Whether tokens see only those before them. Those of an encoder see all, and it predicts no next token.
-        has_head: Whether its language-model head was in the checkpoint; else its weights are random.
-        lock: Held during a forward pass, because hooks belong to the model and not to the caller.
+        observed: Whether the queries and keys of its attention can be observed, as strategy S1 needs.
+        causal: Whether a token sees only the tokens before it. False for encoders, which predict no next token.
+        has_head: Whether the checkpoint has the language-model head. If not, the weights of the head are random.
+        lock: Lock to hold during a forward pass, because hooks act on every forward pass of the model.
     """
 
     model: Any
@@ -48,7 +48,7 @@ class Decoder:
 
     @cached_property
     def width(self) -> int:
-        """Return width D of the residual stream."""
+        """Return the width D of the residual stream."""
         return int(self._settings.hidden_size)
 
     @cached_property
@@ -61,12 +61,15 @@ class Decoder:
 
     @cached_property
     def vocabulary(self) -> int:
-        """Return number of token ids that the embedding knows."""
+        """Return the number of token ids that the embedding knows."""
         return int(self.backbone.get_input_embeddings().weight.shape[0])
 
     @cached_property
     def rotary_switch(self) -> int | None:
-        """Return length beyond which the whole batch gets other rotary frequencies (LongRoPE); None for most models."""
+        """Return the length beyond which the model switches its rotary frequencies (LongRoPE), or None.
+
+        The switch applies to the whole batch. For most models, the length is None.
+        """
         rope = getattr(self._settings, "rope_parameters", None) or {}
         groups = [group for group in rope.values() if isinstance(group, dict)] or [rope]
         lengths = [g["original_max_position_embeddings"] for g in groups if g.get("rope_type") == "longrope"]
@@ -74,7 +77,7 @@ class Decoder:
 
     @property
     def device(self) -> torch.device:
-        """Return where inputs go: the device on which the embedding runs."""
+        """Return the device for inputs, on which the embedding runs."""
         return _device_of(self.backbone.get_input_embeddings())
 
     @property
@@ -84,7 +87,10 @@ class Decoder:
 
     @cached_property
     def accepts_positions(self) -> bool:
-        """Return whether the model takes position ids; raise ModelError if padding on the left changes its states."""
+        """Return whether the model takes position ids.
+
+        Raise ModelError if padding on the left changes the states of the model.
+        """
         accepts = "position_ids" in inspect.signature(self.backbone.forward).parameters
         with self.lock:
             if not pads_left(self.backbone, self.blocks, self.device, positions=accepts):
@@ -92,14 +98,15 @@ class Decoder:
         return accepts
 
     def is_block(self, layer: int) -> bool:
-        """Return whether a layer is a block, and not the embedding or the states after the last norm."""
+        """Return whether a layer is a block. The embedding and the states after the last norm are not blocks."""
         return 0 <= layer < self.num_blocks
 
     def on_states(self, layer: int, use: Callable[[Any], Any]) -> RemovableHandle:
-        """Call `use` in each forward pass with what holds the states of a layer; what it returns takes their place.
+        """Register a hook on the states of a layer. In each forward pass, the result of `use` replaces the states.
 
-        Those of the embedding are what the first block reads: positions, a scale or a norm come after the embedding of
-        the tokens in some architectures. None changes nothing. Raise LayerError with the valid range.
+        `use` receives the output of the layer's module. If `use` returns None, the states do not change. For the
+        embedding, `use` receives the input of the first block, because some architectures add positions, a scale or a
+        norm after the token embedding. Raise LayerError with the valid range.
         """
         block = max(layer, 0)
         module = self.module(block)
@@ -120,7 +127,10 @@ class Decoder:
         return module.register_forward_hook(leave)
 
     def module(self, layer: int) -> nn.Module:
-        """Return the module whose output is a layer other than the embedding; raise LayerError with the valid range."""
+        """Return the module that outputs the states of a layer.
+
+        Raise LayerError with the valid range if there is no such layer, or if the layer is the embedding.
+        """
         if layer == self.num_blocks:
             return self.backbone  # type: ignore[no-any-return]
         if not self.is_block(layer):
@@ -134,7 +144,7 @@ class Decoder:
 
 
 def wrap_encoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
-    """Wrap an encoder of text as a decoder whose tokens see all others. Raise ModelError if it has no blocks."""
+    """Wrap a text encoder as a `Decoder` that is not causal. Raise ModelError if the encoder has no blocks."""
     model = model.eval().requires_grad_(False)
     blocks = find_blocks(model)
     if getattr(model.config, "num_hidden_groups", None):  # ALBERT runs each block several times
@@ -144,7 +154,7 @@ def wrap_encoder(model: Any, tokenizer: Any, *, revision: str = "local", source:
 
 
 def encoder_half(model: Any) -> Any:
-    """Return the encoder of a model that has a decoder too, with a configuration of its own."""
+    """Return the encoder of an encoder-decoder model, with its own copy of the configuration."""
     encoder = model.get_encoder()
     encoder.config = copy.deepcopy(encoder.config)
     encoder.config.is_encoder_decoder = False  # else the configuration gives the depth of the decoder
@@ -152,7 +162,7 @@ def encoder_half(model: Any) -> Any:
 
 
 def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
-    """Return a decoder around a loaded model; raise ModelError if it has no decoder blocks or is not causal."""
+    """Wrap a loaded causal model as a `Decoder`. Raise ModelError if the model has no blocks or is not causal."""
     model = model.eval().requires_grad_(False)
     routed = observe_attention(model)
     blocks = find_blocks(model)
@@ -162,9 +172,10 @@ def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source:
 
 
 def find_blocks(model: Any) -> nn.ModuleList:
-    """Return the outermost `ModuleList` with as many entries as hidden layers; raise ModelError if there is none.
+    """Return the outermost `ModuleList` whose length is the number of hidden layers.
 
-    Where blocks share weights, it has as many entries as different blocks.
+    If blocks share weights (ALBERT), the length is the number of distinct blocks. Raise ModelError if there is no such
+    list.
     """
     settings = model.config.get_text_config(decoder=True)
     depth = getattr(settings, "num_hidden_groups", None) or getattr(settings, "num_hidden_layers", None)
@@ -177,6 +188,6 @@ def find_blocks(model: Any) -> nn.ModuleList:
 
 
 def _device_of(embedding: nn.Module) -> torch.device:
-    """Return where a module computes; accelerate's hook knows it for offloaded weights."""
+    """Return the device on which a module computes. For offloaded weights, accelerate's hook names the device."""
     place = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     return torch.device(place) if place is not None else next(embedding.parameters()).device

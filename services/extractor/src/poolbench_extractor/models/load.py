@@ -1,4 +1,4 @@
-"""Load Hugging Face decoders from a folder or the hub, and keep the most recent one."""
+"""Load Hugging Face decoders from a folder or the hub, and keep the last one in memory."""
 
 import gc
 import importlib.util
@@ -44,8 +44,8 @@ class Loaded:
     """The weights in which a model and its checkpoint differ.
 
     Attributes:
-        missing: Weights of the model that the checkpoint lacks.
-        unexpected: Names in the checkpoint that the model does not have.
+        missing: Names of the model's weights that the checkpoint lacks.
+        unexpected: Names of weights in the checkpoint that the model does not have.
     """
 
     missing: Sequence[str]
@@ -53,26 +53,26 @@ class Loaded:
 
     @classmethod
     def of(cls, loading: Mapping[str, Any]) -> "Loaded":
-        """Return the same from the loading information of `from_pretrained`."""
+        """Read the names from the loading information of `from_pretrained`."""
         return cls(sorted(loading["missing_keys"]), sorted(loading["unexpected_keys"]))
 
     @property
     def is_wrapped(self) -> bool:
-        """Return whether weights are missing, and all that were found instead have the prefix of a wrapper."""
+        """Return whether weights are missing and the names of all unexpected weights start with a wrapper's prefix."""
         return bool(self.missing and self.unexpected) and all(re.match(_WRAPPER, name) for name in self.unexpected)
 
     def has_head(self, model: Any) -> bool:
-        """Return whether the language-model head was in the checkpoint, or is the embedding. Encoders have none."""
+        """Return whether the language-model head was in the checkpoint or shares the weights of the embedding."""
         return not any(name.startswith(_head_of(model)) for name in self.missing)
 
     def require_complete(self, model: Any, read: Any, source: str) -> None:
-        """Raise ModelError if states depend on a weight that is missing, or would on one that is left out.
+        """Raise ModelError if a weight that affects the states is missing from the checkpoint or is not loaded from it.
 
-        States do not depend on the language-model head, the pooler of an encoder, and the towers of other modalities.
+        The language-model head, the pooler of an encoder, and the towers of other modalities do not affect the states.
 
         Args:
-            model: What was loaded.
-            read: What is read of it: itself, or its encoder.
+            model: The loaded model.
+            read: The part whose states are used: the model, or its encoder.
         """
         blocks, backbone = find_blocks(read), read.get_decoder()
         text = _path_of(model, backbone)
@@ -113,16 +113,16 @@ def _path_of(model: nn.Module, part: nn.Module) -> str:
 def load_decoder(
     ref: ModelRef, deployment: ExtractorSettings | None = None, change: ChangeParams | RandomWeights | None = None
 ) -> Decoder:
-    """Load model and tokenizer.
+    """Load a model and its tokenizer.
 
     Args:
         deployment: Device, and whether code of the model repository may run.
-        change: What its weights are changed by.
+        change: Change of the weights after loading, or None.
 
     Raises:
-        ModelError: If it is not a decoder, lacks a usable tokenizer or weights, cannot be read, or is a local folder
-            that changed since its revision was taken.
-        GpuBusyError: If other services keep the memory of a shared GPU.
+        ModelError: The model is not a causal decoder or text encoder, lacks a usable tokenizer or weights, cannot be
+            read, or is a local folder that changed since its revision was taken.
+        GpuBusyError: Other services use the memory of a shared GPU.
     """
     deployment = deployment or ExtractorSettings.load()
     if ref.dtype not in _DTYPES:
@@ -181,15 +181,18 @@ def load_decoder(
 
 
 def tokenizer_of(ref: ModelRef, deployment: ExtractorSettings) -> Any:
-    """Return the tokenizer alone; raise ModelError if it is unusable or the local folder changed since planning."""
+    """Load only the tokenizer.
+
+    Raise ModelError if the tokenizer is unusable or the local folder changed since planning.
+    """
     require_unchanged(ref)
     return load_tokenizer(ref, _settings(ref, deployment))
 
 
 class DecoderCache:
-    """One decoder at a time: a caller of another one waits until the one in memory is free.
+    """Cache of one decoder. A caller that needs another decoder waits until the cached one is free.
 
-    First come, first served, so that no model is kept from its callers by those of another.
+    Callers are served in the order of their calls, so that steady use of one model cannot block another model.
     """
 
     def __init__(self, deployment: ExtractorSettings) -> None:
@@ -201,11 +204,14 @@ class DecoderCache:
 
     @contextmanager
     def using(self, ref: ModelRef, change: ChangeParams | RandomWeights | None = None) -> Iterator[Decoder]:
-        """Lend the decoder of `ref` with its weights changed for the block, loaded if it is not the one in memory.
+        """Yield the decoder of `ref`, with its weights changed by `change`, for a `with` block.
+
+        The decoder is loaded if it is not in memory.
 
         Raises:
-            ModelError: Its folder changed since planning, also of one in memory, or as `load_decoder`.
-            WorkCancelledError: The work was cancelled while it waited.
+            ModelError: The model's folder changed since planning, even if the model is in memory, or `load_decoder`
+                raises this error.
+            WorkCancelledError: The work was cancelled while it waited for the decoder.
         """
         require_unchanged(ref)
         place = object()
@@ -227,7 +233,7 @@ class DecoderCache:
                 self._changed.notify_all()
 
     def _take(self, place: object, ref: ModelRef, change: ChangeParams | RandomWeights | None) -> Decoder | None:
-        """Return the decoder when it is the caller's turn, or None after a second."""
+        """Return the decoder if the caller's turn comes within a second, else None."""
 
         def is_held() -> bool:
             return self._held is not None and self._held[0] == (ref, change)
@@ -244,7 +250,7 @@ class DecoderCache:
             return self._held[1]
 
     def release(self) -> None:
-        """Free the memory of the decoder, unless it is in use."""
+        """Free the memory of the cached decoder, unless it is in use."""
         with self._changed:
             if not self._num_users:
                 self._forget()
@@ -256,7 +262,7 @@ class DecoderCache:
             torch.cuda.empty_cache()
 
     def loaded(self) -> dict[str, Any]:
-        """Return id, revision and device of the model held."""
+        """Return the id, revision and device of the model in memory. Without a model, the id is None."""
         held = self._held
         if held is None:
             return {"model": None}
@@ -265,7 +271,10 @@ class DecoderCache:
 
 
 def describe(ref: ModelRef) -> dict[str, Any]:
-    """Return revision, depth, width and window from the configuration; raise ModelError if it is not a decoder."""
+    """Return a model's revision, depth, width and window from its configuration.
+
+    Raise ModelError if the configuration cannot be read, or the model is neither a decoder nor a text encoder.
+    """
     revision = None if ref.is_local else ref.revision
     config = _load_config(ref, {"revision": revision, "trust_remote_code": False})
     text = config.get_text_config(**{"encoder" if is_encoder(config) else "decoder": True})
@@ -278,12 +287,16 @@ def describe(ref: ModelRef) -> dict[str, Any]:
 
 
 def _settings(ref: ModelRef, deployment: ExtractorSettings) -> dict[str, Any]:
-    """Return revision and trust, as `from_pretrained` takes them."""
+    """Return the arguments of `from_pretrained` for the revision and for trust in the model's code."""
     return {"revision": None if ref.is_local else ref.revision, "trust_remote_code": deployment.trust_remote_code}
 
 
 def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
-    """Return the configuration, read before the weights so that a model of another kind costs no download."""
+    """Load and check the configuration of a model.
+
+    The configuration is read before the weights, so that an unsupported model is not downloaded. Raise ModelError if
+    it cannot be read or the model is not supported.
+    """
     try:
         config = AutoConfig.from_pretrained(ref.source, **settings)
     except (OSError, ValueError, ImportError) as error:
@@ -296,7 +309,10 @@ _FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.j
 
 
 def load_tokenizer(ref: ModelRef, settings: dict[str, Any]) -> Any:
-    """Return the fast tokenizer of a model; raise ModelError if there is none or it gives no offsets."""
+    """Load the fast tokenizer of a model.
+
+    Raise ModelError if the tokenizer is missing, cannot be read, or gives no character offsets.
+    """
     if ref.is_local and not any((Path(ref.source) / name).is_file() for name in _FILES):
         raise ModelError(
             f"model folder {ref.source} holds no tokenizer (none of {', '.join(_FILES)}); "

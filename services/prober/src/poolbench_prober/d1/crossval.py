@@ -96,7 +96,10 @@ class Directions:
         self._encoded: tuple[np.ndarray, np.ndarray | None] | None = None
 
     def context(self, vectors_nD: np.ndarray, passages: Passages, rows: np.ndarray, fit: ProbeFit) -> DirectionContext:
-        """Return the context for directions fitted on `rows`, where C3 uses the weights of probe 0."""
+        """Return the inputs for constructing directions on `rows`.
+
+        C3 uses the weights of the concept's own probe, column 0 of `fit`. They are None if it did not converge.
+        """
         subset = passages.take(rows)
         weights = fit.weights_DK[:, 0] if fit.converged[0] else None
         features_nF = self._features(vectors_nD)

@@ -42,7 +42,7 @@ class _Passages:
 
     @classmethod
     def read(cls, passage_set: set[str], tables: Iterable[pa.Table]) -> Self:
-        """Read the vectors of the wanted passages. Raise InputError as `instance_vectors`."""
+        """Read the vectors of the passages in `passage_set`. Raise the InputErrors of `instance_vectors`."""
         row_of = {passage: row for row, passage in enumerate(sorted(passage_set))}
         errors: list[CellError | None] = [
             CellError(Status.FAILED, f"no table holds a vector of passage {passage!r}") for passage in row_of

@@ -1,1 +1,1 @@
-"""BERT classifiers: find and load them, cut texts into windows, score texts, list the scorers of a store."""
+"""BERT classifiers: loading, cutting texts into windows, scoring texts, and listing the scorers of a store."""

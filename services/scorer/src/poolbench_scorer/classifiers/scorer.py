@@ -1,4 +1,4 @@
-"""A scorer ready to score, and the files it is stored as."""
+"""Scorers: loading them from stored files, and the modules that compute their logits."""
 
 import gc
 import json
@@ -32,15 +32,15 @@ _TRAINED = re.compile(r"^classifier\.|\.pooler\.")
 
 
 def load_classifier(base: Base, *, complete: bool = False, **options: object) -> PreTrainedModel:
-    """Return the base as a sequence classifier in float32, evaluation mode.
+    """Load a base model as a sequence classifier in float32 and evaluation mode.
 
     Args:
-        complete: Whether all its weights must be there; else Transformers draws those of pooler and head at random,
-            which training replaces.
-        options: Settings of its configuration, such as `num_labels`.
+        complete: Whether all weights must be present. If False, the weights of the pooler and the head may be missing.
+            Transformers then draws them at random, and training replaces them.
+        options: Settings of the model's configuration, such as `num_labels`.
 
     Raises:
-        ModelError: If Transformers cannot read it, weights are missing, or some are not finite.
+        ModelError: Transformers cannot read the model, weights are missing, or some weights are not finite.
     """
     safe = weight_files(base.folder, base.name)[0].suffix == ".safetensors"
     try:
@@ -62,7 +62,7 @@ def load_classifier(base: Base, *, complete: bool = False, **options: object) ->
 
 @dataclass(frozen=True)
 class Scorer:
-    """One concept's classifier."""
+    """A loaded classifier for one concept."""
 
     concept: str
     encoder: nn.Module  # token ids and mask to states; shared by scorers of equal `encoder_id`
@@ -73,14 +73,17 @@ class Scorer:
 
 
 class TokenIds(nn.Module):
-    """The encoder of a classifier that shares nothing: it returns the token ids."""
+    """Encoder that returns its token ids, for classifiers that share no layers with other scorers."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return ids_BT
 
 
 class WholeClassifier(nn.Module):
-    """Any Hugging Face sequence classifier as a head over token ids; see `imported.Positive`."""
+    """Head that runs a whole Hugging Face sequence classifier on token ids.
+
+    `positive` and `independent` are described at `imported.Positive`.
+    """
 
     def __init__(self, model: PreTrainedModel, positive: int, independent: bool):
         super().__init__()
@@ -89,7 +92,7 @@ class WholeClassifier(nn.Module):
         self.independent = independent
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return logits [B, 2]: 0, and the log odds of the positive label against the competing ones."""
+        """Return logits [B, 2]: zero, and the log odds of the positive label against the competing labels."""
         logits_BL = self.model(input_ids=ids_BT, attention_mask=mask_BT.long()).logits
         if self.independent:
             odds_B = logits_BL[:, self.positive]
@@ -100,12 +103,12 @@ class WholeClassifier(nn.Module):
 
 
 def pick_device() -> torch.device:
-    """Return the GPU where there is one."""
+    """Return the GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def read_tokens(base: Base) -> BaseTokenizer:
-    """Return the tokenizer of a base; raise ModelError if Transformers cannot read one."""
+    """Load the tokenizer of a base model. Raise ModelError if Transformers cannot read it."""
     try:
         return BaseTokenizer(
             AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False)
@@ -115,10 +118,13 @@ def read_tokens(base: Base) -> BaseTokenizer:
 
 
 def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> "tuple[Encoder, Head]":
-    """Return the frozen part (the lowest `depth` layers) and the trained part (the layers above).
+    """Split a BERT model into a frozen part (the lowest `depth` layers) and a trained part (the layers above).
 
-    With `num_layers`, only that many of the lowest layers are used; `model` loses the others.
-    Raise ModelError if it is not a BERT model or has too few layers.
+    Args:
+        num_layers: Number of lowest layers to use. The layers above them are removed from `model`. The default is all.
+
+    Raises:
+        ModelError: The model is not a BERT model or has too few layers.
     """
     if model.config.model_type != "bert":
         raise ModelError(
@@ -138,12 +144,12 @@ def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None)
 
 @lru_cache(maxsize=4)
 def shared_encoder(base: Base, depth: int, device: torch.device) -> "Encoder":
-    """Return the frozen layers of a base, loaded once for all scorers above them."""
+    """Return the frozen layers of a base model. All scorers with this base and depth share them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
 
 
 def release_encoders() -> None:
-    """Forget the shared encoders, and give the memory of what is no longer used back to the GPU."""
+    """Drop the cached shared encoders, and return unused GPU memory."""
     shared_encoder.cache_clear()
     gc.collect()
     if torch.cuda.is_available():
@@ -151,7 +157,12 @@ def release_encoders() -> None:
 
 
 def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.device) -> Scorer:
-    """Return a scorer from its files; raise InputError for an unknown format, ModelError if the base differs."""
+    """Load a scorer from its files.
+
+    Raises:
+        InputError: The configuration is missing, its format is unknown, or the weights do not fit the base model.
+        ModelError: The base model is missing, cannot be loaded, or has other weights than in training.
+    """
     if CONFIG not in names:
         raise InputError(f"scorer artifact without {CONFIG}; it has {', '.join(names)}")
     config = json.loads(read(CONFIG))
@@ -205,7 +216,7 @@ class Encoder(nn.Module):
         self.eval()
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Return states after the frozen layers, [B, T, D]."""
+        """Return the states after the frozen layers, [B, T, D]."""
         hidden_BTD = self.embeddings(input_ids=ids_BT)
         bias_B11T = attention_bias(mask_BT, hidden_BTD)
         for layer in self.layers:
@@ -214,10 +225,10 @@ class Encoder(nn.Module):
 
 
 class Head(nn.Module):
-    """The upper layers, the pooler and the classification head: what one concept trains.
+    """Trained part of a scorer: the upper layers, the pooler and the classification head.
 
-    The pooler reads the first token only, so the topmost layer is computed for that token alone, which gives
-    the same logits at about a sixth of the cost.
+    The pooler reads only the first token. The topmost layer is therefore computed for that token alone, which gives
+    equal logits at about a sixth of the cost.
     """
 
     def __init__(self, model: BertForSequenceClassification, depth: int):
@@ -240,7 +251,7 @@ class Head(nn.Module):
 
 
 def attention_bias(mask_BT: Tensor, like: Tensor) -> Tensor | None:
-    """Return additive attention bias that hides padding; None when nothing is padded."""
+    """Return the additive attention bias that hides padding, or None if the batch has no padding."""
     if bool(mask_BT.all()):
         return None
     hidden = (~mask_BT.bool()).to(like.dtype) * -1e9
@@ -248,7 +259,7 @@ def attention_bias(mask_BT: Tensor, like: Tensor) -> Tensor | None:
 
 
 def first_token(layer: BertLayer, hidden_BTD: Tensor, bias_B11T: Tensor | None) -> Tensor:
-    """Return the output of one BERT layer at position 0, [B, 1, D]: one query attends to all keys."""
+    """Return the output of a BERT layer at position 0, [B, 1, D]. Only the query of this position is computed."""
     attend = layer.attention.self
     heads = (attend.num_attention_heads, attend.attention_head_size)
     first_B1D = hidden_BTD[:, :1]

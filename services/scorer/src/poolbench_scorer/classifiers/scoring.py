@@ -26,16 +26,16 @@ def score_texts(
 ) -> dict[str, np.ndarray]:
     """Return P(concept) of each text by each scorer.
 
-    A text longer than 128 tokens is cut into even windows whose probabilities are averaged. Equal texts are
-    scored once (weak steering often leaves a text as it was). Float32 throughout: scores agree across batch
-    sizes, orders and machines to rounding.
+    A text longer than 128 tokens is cut into even windows, and their probabilities are averaged. Equal texts are
+    scored once, because weak steering often leaves a text unchanged. All models run in float32, so scores agree across
+    batch sizes, orders and machines up to rounding.
 
     Args:
-        texts: An empty text has the score of an empty window.
-        progress: Called with windows done, windows in all, and a note.
+        texts: Texts to score. An empty text gets the score of an empty window.
+        progress: Function that is called with the number of finished windows, of all windows, and a note.
 
     Returns:
-        float64 [len(texts)] in [0, 1] by the name of the scorer.
+        Scores by the name of the scorer, float64 [len(texts)] in [0, 1].
     """
     unique = sorted(set(texts))
     place = {text: index for index, text in enumerate(unique)}
@@ -52,7 +52,7 @@ def score_texts(
 def _score_group(
     scorers: Mapping[str, Scorer], texts: Sequence[str], params: ScoreParams, progress: Progress | None
 ) -> dict[str, np.ndarray]:
-    """Return scores [len(texts)] of scorers that share an encoder."""
+    """Return the scores [len(texts)] of scorers that share an encoder."""
     if not texts:
         return {name: np.zeros(0) for name in scorers}
     tokens = next(iter(scorers.values())).tokens
@@ -74,7 +74,7 @@ def _score_group(
 def _margins(
     scorers: Mapping[str, Scorer], windows: Sequence[Window], params: ScoreParams, progress: Progress | None
 ) -> dict[str, np.ndarray]:
-    """Return logit differences [len(windows)] of scorers that share an encoder."""
+    """Return the logit differences [len(windows)] of scorers that share an encoder."""
     first = next(iter(scorers.values()))
     device = next(first.head.parameters()).device
     margins = {name: np.zeros(len(windows)) for name in scorers}
@@ -94,7 +94,7 @@ def _margins(
 
 
 def scores_table(text_ids: Sequence[str], scores: Mapping[str, np.ndarray]) -> pa.Table:
-    """Return SCORES: one row per text and scorer, scorer by scorer."""
+    """Return SCORES: one row per text and scorer, sorted by scorer."""
     names = [name for name in scores for _ in text_ids]
     values = np.concatenate([*scores.values()]) if scores else np.zeros(0)
     return pa.table([list(text_ids) * len(scores), names, values], schema=SCORES)

@@ -41,20 +41,24 @@ class ScorerShelf:
         return dict(json.loads(self.artifacts.read(key, REPORT)))
 
     def concept(self, key: str) -> str:
-        """Return the concept that a stored scorer scores, read without loading it."""
+        """Return the concept of a stored scorer, without loading the scorer."""
         return str(json.loads(self.artifacts.read(key, CONFIG))["concept"])
 
     def records(self) -> ScorerRecords:
-        """Return what the store has now; of its records, those are read that are new or have changed."""
+        """Return the current records of the store. Only new and changed records are read again."""
         return ScorerRecords(self.artifacts.store, self._read)
 
     def resolve(self, name: str, records: ScorerRecords) -> str:
-        """Return the artifact key that a name means: one of `NamedScorer.names`, or a key.
+        """Return the artifact key of a scorer.
+
+        Args:
+            name: One of `NamedScorer.names`, or an artifact key.
 
         Raises:
-            RestrictedError: For a scorer of a sensitive concept.
-            NotFoundError: If there is no such scorer in this store.
-            UnknownConceptError: With the nearest valid names.
+            RestrictedError: The scorer is for a sensitive concept.
+            NotFoundError: This store has no such scorer, or `name` is not an artifact key.
+            UnknownConceptError: No concept has this name. The error lists the nearest valid names.
+            UnknownNameError: Scorers of several concepts have this name.
         """
         key = name if name.startswith(_KEYS) else self._meant(name, records).key
         if re.fullmatch(KEY_PATTERN, key, re.ASCII) is None:  # a key becomes a path
@@ -82,7 +86,10 @@ class ScorerShelf:
         return records.scorers(damaged=partial(_LOG.error, "%s is damaged: train or import that scorer again"))
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return every scorer that ad-hoc requests can name, with what was reported when it was made."""
+        """Return every scorer that requests can name, with its report from training or import.
+
+        If the files of a scorer are missing or damaged, its entry has status `failed` and a reason.
+        """
         scorers = self._readable(self.records())
         default = defaults(scorers)
         return [{**self._entry(one), "default": one in default} for one in scorers]
@@ -103,7 +110,10 @@ class ScorerShelf:
 
 @contextmanager
 def generator_kept() -> Iterator[None]:
-    """Restore torch's global generator at the end. Loading draws from it, which would change a training in progress."""
+    """Restore torch's global random generator at the end of a `with` block.
+
+    Loading a model draws from this generator, which would change a training in progress.
+    """
     import torch
 
     with torch.random.fork_rng():

@@ -1,4 +1,7 @@
-"""Windows of tokens: short ones for training, even ones for scoring, one length for the gate; and their batches."""
+"""Windows of tokens, and their batches.
+
+Training uses short windows, scoring uses even windows, and the validity gate uses windows of one length.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from poolbench.steps.scorer import WINDOW_TOKENS
 
 @dataclass(frozen=True)
 class BaseTokenizer:
-    """A base's tokenizer: content tokens of texts, and the special tokens around a window."""
+    """Tokenizer of a base model. It gives the content tokens of texts, and the special tokens around a window."""
 
     tokenizer: PreTrainedTokenizerBase
     prefix: Window = field(init=False)
@@ -32,22 +35,25 @@ class BaseTokenizer:
         object.__setattr__(self, "suffix", wrapped[start + len(plain) :])
 
     def content(self, texts: Sequence[str]) -> list[Window]:
-        """Return token ids of each text without special tokens, however long."""
+        """Return the token ids of each text, without special tokens and without truncation."""
         if not texts:
             return []
         encoded = self.tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)
         return [tuple(ids) for ids in encoded["input_ids"]]
 
     def wrap(self, content: Window) -> Window:
-        """Return a window as the encoder reads it."""
+        """Return a window with the special tokens that the encoder expects around it."""
         return self.prefix + content + self.suffix
 
     def text(self, content: Window) -> str:
-        """Return the text of content tokens, as far as the tokenizer keeps it."""
+        """Decode content tokens. The result can differ from the original text, for example in case."""
         return str(self.tokenizer.decode(list(content)))
 
     def cut(self, text: str, start: float, length: int) -> str:
-        """Return the stretch of `text` that covers `length` tokens, at relative position `start` in [0, 1)."""
+        """Return the part of `text` that covers `length` tokens, at relative position `start` in [0, 1).
+
+        A text of at most `length` tokens is returned whole.
+        """
         encoded = self.tokenizer(
             text, add_special_tokens=False, truncation=False, verbose=False, return_offsets_mapping=True
         )
@@ -59,7 +65,10 @@ class BaseTokenizer:
 
 
 def scoring_windows(content: Window) -> list[Window]:
-    """Return even windows of at most 128 tokens, so that no short rest has too much weight; empty texts give one."""
+    """Cut a text into windows of nearly equal length, at most 128 tokens each.
+
+    Even lengths avoid a short last window with too much weight. An empty text gives one empty window.
+    """
     num_windows = max(1, math.ceil(len(content) / WINDOW_TOKENS))
     bounds = np.linspace(0, len(content), num_windows + 1).round().astype(int).tolist()
     return [content[start:end] for start, end in itertools.pairwise(bounds)]
@@ -71,7 +80,7 @@ def place(start: float, num_tokens: int, length: int) -> int:
 
 
 def draw(seed: int, name: str) -> np.random.Generator:
-    """Return a generator for each name, independent of other draws."""
+    """Return a random generator for a seed and a name, independent of other draws."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
@@ -79,10 +88,10 @@ def draw(seed: int, name: str) -> np.random.Generator:
 def training_windows(
     content: Window, rng: np.random.Generator, num_windows: int, window_tokens: tuple[int, int]
 ) -> list[Window]:
-    """Return windows of one passage: one of 128 tokens, then `num_windows` of generation-like length.
+    """Return one window of 128 tokens, then `num_windows` windows as long as generated texts.
 
-    Lengths and relative positions come from `rng` alone, so the two members of a matched pair, given the
-    same generator, are cut at the same places and differ in the concept only.
+    Lengths and relative positions depend only on `rng`. With equally seeded generators, the two passages of a matched
+    pair are therefore cut at equal places and differ only in the concept.
     """
     lengths = [WINDOW_TOKENS, *rng.integers(window_tokens[0], window_tokens[1] + 1, size=num_windows).tolist()]
     starts = rng.random(num_windows + 1).tolist()
@@ -111,7 +120,10 @@ Window = tuple[int, ...]
 
 
 def length_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Return indices grouped to at most `max_tokens` after padding, shortest first, by the lengths alone."""
+    """Group indices into batches of at most `max_tokens` tokens after padding, shortest first.
+
+    The batches depend only on the lengths. An item longer than `max_tokens` is a batch of its own.
+    """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda position: (lengths[position], position)):
         if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
@@ -128,7 +140,7 @@ def pad_ids(windows: Sequence[Window], device: torch.device) -> tuple[Tensor, Te
 
 
 def pad_states(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return cached states [T_i, D] as one batch [B, T, D] with its mask [B, T]."""
+    """Pad cached states [T_i, D] to one batch [B, T, D]. Return the batch and the mask of real positions [B, T]."""
     return pad_sequence(list(states), batch_first=True), _real_positions(states).to(states[0].device)
 
 

@@ -1,4 +1,4 @@
-"""From passages to training examples: a validation part, windows, couples, and degenerate negatives."""
+"""Training examples from passages: a validation part, windows, couples, and degenerate negatives."""
 
 import math
 from collections import defaultdict
@@ -30,7 +30,12 @@ MIN_CLASS = 10
 
 @dataclass(frozen=True)
 class LabelledPassages:
-    """Passages of one split as columns; `pairs` holds None where a passage has no rewrite."""
+    """Passages of one split, as columns.
+
+    Attributes:
+        pairs: Id of each passage's matched pair, or None if the passage has no rewrite.
+        groups: Number of each passage's group: passages of one document or pair share a group.
+    """
 
     ids: list[str]
     texts: list[str]
@@ -39,19 +44,20 @@ class LabelledPassages:
     groups: np.ndarray
 
     def take(self, rows: np.ndarray) -> "LabelledPassages":
-        """Return some of the passages."""
+        """Return the passages of the given rows."""
         picked = rows.tolist()
         ids, texts, pairs = ([column[row] for row in picked] for column in (self.ids, self.texts, self.pairs))
         return LabelledPassages(ids, texts, self.labels[rows], pairs, self.groups[rows])
 
 
 def read_passages(table: pa.Table, split: str) -> LabelledPassages:
-    """Return the passages of a table.
+    """Read passages from a table.
 
     Raises:
-        InputError: If columns are missing, or a passage is of another split: a scorer judges texts of the
-            other splits, so it must not be trained on them.
-        CellError: `no_scorer` without any scorer passage, `one_class`, or `too_few` (under 10 of a class).
+        InputError: Columns are missing, or a passage is of another split. A scorer judges texts of the other splits, so
+            it must not be trained on them.
+        CellError: `no_scorer` if split `scorer` has no passage, `one_class` if all passages have one class, or
+            `too_few` if a class has fewer than 10 passages.
     """
     require_columns(table, PASSAGES, "passages")
     splits = sorted(set(table["split"].to_pylist()))
@@ -70,12 +76,13 @@ def read_passages(table: pa.Table, split: str) -> LabelledPassages:
 
 
 def split_validation(passages: LabelledPassages, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows to train on and rows to validate on; a group (document, pair) lies on one side.
+    """Split passages into training and validation. Return the row numbers of both.
 
-    Groups are drawn within strata of the classes they hold, so both sides have both classes.
+    All passages of a group (document, pair) are on one side. Groups are drawn separately among groups with equal
+    classes, so that both sides have both classes.
 
     Raises:
-        CellError: `too_few` where a stratum's groups cannot be split.
+        CellError: `too_few` if one side lacks a class.
     """
     classes: dict[int, set[int]] = defaultdict(set)
     for group, label in zip(passages.groups.tolist(), passages.labels.tolist(), strict=True):
@@ -96,11 +103,11 @@ def split_validation(passages: LabelledPassages, share: float, seed: int) -> tup
 
 
 def build_examples(passages: LabelledPassages, tokens: BaseTokenizer, params: TrainParams) -> Examples:
-    """Return windows and couples to train on, degenerate negatives included.
+    """Return windows and couples for training, including degenerate negatives.
 
-    Of a matched pair only windows that show the rewrite are used: where both windows read the same, the
-    labels would contradict each other. For the same reason a window of a positive is left out if the word rule of
-    the concept, where it labelled the passages, counts it as a negative.
+    Of a matched pair, only windows that differ in the rewrite are used. Otherwise two equal windows would have opposite
+    labels. If a word rule labelled the passages, a window of a positive passage is left out if the rule labels the
+    window as negative.
     """
     contents = tokens.content(passages.texts)
     windows: list[Window] = []
@@ -130,12 +137,15 @@ def build_examples(passages: LabelledPassages, tokens: BaseTokenizer, params: Tr
 
 
 def differs(window: Window, rewrite: Window) -> bool:
-    """Return whether a window shows what its rewrite changed: two adjacent tokens that the rewrite never has."""
+    """Return whether a window has two adjacent tokens that do not occur together in the rewrite."""
     return not set(pairwise(window)) <= set(pairwise(rewrite))
 
 
 def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) -> list[tuple[int, int]]:
-    """Return (positive, negative) rows: true pairs first, the rest at random; the smaller class is used again."""
+    """Return couples of rows (positive, negative): first matched pairs, then random couples of the other passages.
+
+    In random couples, passages of the smaller class are used several times.
+    """
     by_pair: dict[str, dict[int, int]] = defaultdict(dict)
     for row, pair in enumerate(pairs):
         if pair is not None:
@@ -152,7 +162,10 @@ def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) 
 
 
 def degenerate(tokens: BaseTokenizer, window: Window, *, looping: bool, seed: int) -> Window:
-    """Return a window of the same words as a loop, or in random order, not longer than it."""
+    """Return a degenerate window: a loop over some words of `window`, or all its words in random order.
+
+    The result has at most as many tokens as `window`.
+    """
     text = tokens.text(window)
     spoil = loop_words if looping else shuffle_words
     return tokens.content([spoil(text, draw(seed, text))])[0][: len(window)]

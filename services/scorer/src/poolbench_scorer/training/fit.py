@@ -24,10 +24,11 @@ Batcher = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Examples:
-    """Windows with labels; `couples` pairs a positive with a negative window, always in one batch.
+    """Windows with labels and couples.
 
-    If the two are cut from a passage and its rewrite, everything but the concept cancels out of the batch's
-    gradient; without this, a few hundred passages do not teach a concept carried by single words.
+    A couple is a positive and a negative window that are always in one batch. If they are cut from a passage and its
+    rewrite, everything but the concept cancels out of the batch's gradient. Without couples, a few hundred passages are
+    too few to learn a concept that single words carry.
     """
 
     windows: list[Window]
@@ -37,7 +38,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The results of an epoch: mean training loss, and validation figures."""
+    """The results of an epoch: mean training loss, validation AUROC and validation NLL."""
 
     train_loss: float
     validation_auroc: float
@@ -45,7 +46,7 @@ class Epoch:
 
 
 def frozen_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Return batches of states that the frozen encoder computes once, at this call."""
+    """Compute the states of all windows once with the frozen encoder. Return a function that batches them."""
     states: list[Tensor] = [torch.empty(0)] * len(windows)
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
@@ -57,7 +58,10 @@ def frozen_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.
 
 
 def trained_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Return batches of states computed again each time, with gradients through an encoder that has any."""
+    """Return a function that computes the states of a batch at each call.
+
+    Gradients flow through the encoder if its parameters require gradients.
+    """
 
     def states(batch: Sequence[int]) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
@@ -74,13 +78,15 @@ def fit(
     validate: Callable[[], tuple[float, float]],
     params: TrainParams,
 ) -> list[Epoch]:
-    """Train what has gradients in `model` and leave it at its best epoch, in evaluation mode.
+    """Train the parameters of `model` that require gradients, and restore the best epoch.
+
+    At the end, the head is in evaluation mode. Training stops early after `params.patience` epochs without improvement.
 
     Args:
-        model: All modules of the classifier; parameters without gradients stay as they are.
-        batcher: Indices of windows to states and mask.
-        validate: Returns (AUROC, NLL) of the head's current state.
-        params: Resolved settings (epochs and learning rate filled in).
+        model: All modules of the classifier. Parameters that do not require gradients do not change.
+        batcher: Function from indices of windows to their states and mask.
+        validate: Function that returns the (AUROC, NLL) of the head's current state.
+        params: Resolved settings, with epochs, learning rate and batch size filled in.
 
     Reference: AdamW of Loshchilov & Hutter (2019); linear warm-up and decay as in Devlin et al. (2019).
     """
@@ -118,12 +124,12 @@ def fit(
 
 
 def best_epoch(epochs: Sequence[Epoch]) -> Epoch:
-    """Return the epoch of highest validation AUROC to three decimals; of several, the one of lowest NLL."""
+    """Return the epoch with the highest validation AUROC, rounded to three decimals. NLL breaks ties."""
     return max(epochs, key=lambda epoch: (round(epoch.validation_auroc, 3), -epoch.validation_nll))
 
 
 def stale_epochs(epochs: Sequence[Epoch]) -> int:
-    """Return how many epochs have passed since the best one."""
+    """Return the number of epochs since the best epoch."""
     return len(epochs) - 1 - epochs.index(best_epoch(epochs))
 
 
@@ -138,7 +144,10 @@ def warmup_then_decay(num_steps: int, warmup_share: float) -> Callable[[int], fl
 
 
 def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return one epoch's batches of window indices: couples in random order, of similar length within a batch."""
+    """Return the batches of window indices for one epoch.
+
+    Couples are in random order, and the couples of a batch have similar lengths.
+    """
     lengths = [max(len(examples.windows[index]) for index in couple) for couple in examples.couples]
     order = rng.permutation(len(examples.couples)).tolist()
     num_couples = batch_size // 2
@@ -152,7 +161,7 @@ def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator
 
 
 def margins(head: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
-    """Return the logit of the concept minus logit of its absence for each window [n]."""
+    """Return the logit of the concept minus the logit of its absence for each window [n]."""
     logits = np.zeros(len(windows))
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):

@@ -1,4 +1,4 @@
-"""Published scorers: any Hugging Face sequence classifier, stored whole and calibrated on our passages."""
+"""Published scorers: Hugging Face sequence classifiers, stored whole and calibrated on our passages."""
 
 import json
 import tempfile
@@ -30,20 +30,21 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tok
 
 
 def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.device) -> Trained:
-    """Return a published classifier as the scorer of `params.concept`.
+    """Import a published classifier as the scorer of `params.concept`.
 
-    Its weights are not changed; only the temperature is fitted, on windows of all given passages, and the figures are
-    reported on the same. Without enough passages it stays 1 and the figures are null.
+    The weights are not changed. Only the temperature is fitted, on windows of all given passages, and the measures are
+    computed on these windows too. Without enough passages, the temperature is 1 and the measures are null.
 
     Args:
-        table: PASSAGES of split `scorer`; may be empty or None.
-        params: `base` names the folder or Hugging Face id, `subfolder` a place inside, `positive_label`
-            the label that means the concept.
+        table: PASSAGES of split `scorer`, which may be empty, or None.
+        params: `base` is the folder or Hugging Face id, `subfolder` the folder inside, and `positive_label` the label
+            that means the concept.
 
     Raises:
-        LabelNeededError: If it has several labels and `positive_label` is not given.
-        ModelError: If it is not a complete sequence classifier, has no such label, or reads fewer than 130 tokens.
-        InputError: If passages are of another split.
+        LabelNeededError: The classifier has several labels, and `positive_label` is not given.
+        ModelError: The model is not a complete sequence classifier, is a regression, has no such label, reads too few
+            tokens for a window of 128 with its special tokens, or has no tokenizer that fits.
+        InputError: Passages are of another split.
     """
     base = locate(params.base, params.revision, params.subfolder)
     published = json.loads((base.folder / "config.json").read_text("utf-8")).get("architectures") or []
@@ -78,7 +79,11 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
 
 
 def tokenizer_of(base: Base, params: TrainParams) -> Base:
-    """Return the base of the tokenizer: named, its own, or above its folder; raise ModelError if there is none."""
+    """Return the folder of the tokenizer, as a `Base`.
+
+    It is the tokenizer that `params` names, else the classifier's own, else the one above its subfolder. Raise
+    ModelError if there is none.
+    """
     if params.tokenizer is not None:
         return Base(params.tokenizer, locate_tokenizer(params.tokenizer), base.revision)
     for folder in (base.folder, base.folder.parent)[: 1 + bool(params.subfolder)]:
@@ -94,7 +99,7 @@ def _calibrate(
     params: TrainParams,
     device: torch.device,
 ) -> tuple[float, Report]:
-    """Return the temperature, and the figures on the same windows."""
+    """Return the fitted temperature, and the report on the windows used for the fit."""
     try:
         if table is None:
             raise CellError(Status.NO_SCORER, "imported without passages: neither calibrated nor measured")
@@ -111,7 +116,7 @@ def _calibrate(
 
 
 def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Mapping[str, bytes]:
-    """Return the classifier's files; pickled weights become safetensors, so that they are not unpickled again."""
+    """Return the files of the classifier. Pickled weights are converted to safetensors, to avoid later unpickling."""
     with tempfile.TemporaryDirectory(prefix="poolbench-import-") as scratch:
         tokens.tokenizer.save_pretrained(scratch)
         if weight_files(base.folder, base.name)[0].suffix == ".safetensors":
@@ -128,18 +133,18 @@ def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Map
 
 
 class LabelNeededError(ModelError):
-    """A published classifier has several labels, and none was stated as the concept's."""
+    """A published classifier has several labels, and `positive_label` was not given."""
 
     code = "label_needed"
 
 
 @dataclass(frozen=True)
 class Positive:
-    """The output that means the concept.
+    """The output of a classifier that means the concept.
 
     Attributes:
-        independent: Whether its logit alone is the log odds (one output, or several that do not exclude one
-            another); else the labels exclude one another and it competes with all others.
+        independent: Whether the logit of this output is the log odds of the concept. True for one output or for labels
+            that do not exclude one another. If False, this label competes with all other labels.
     """
 
     index: int
@@ -148,7 +153,15 @@ class Positive:
 
 
 def positive_output(config: PretrainedConfig, stated: str | None, concept: str) -> Positive:
-    """Return the output that `stated` names by label, index or `{concept}`; raise LabelNeededError or ModelError."""
+    """Return the output that means the concept.
+
+    Args:
+        stated: Label or index of the output, in which `{concept}` stands for the concept, or None.
+
+    Raises:
+        LabelNeededError: `stated` is None, and the classifier has several labels.
+        ModelError: The classifier is a regression or has no such label.
+    """
     labels = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if config.problem_type == "regression":
         raise ModelError("the classifier is a regression: its output is not a probability of a concept")
@@ -164,7 +177,11 @@ def positive_output(config: PretrainedConfig, stated: str | None, concept: str) 
 
 
 def _index(labels: dict[int, str], label: str) -> int:
-    """Return the one label of that name, in any case; else the label with that index."""
+    """Return the index of a label.
+
+    An exact match comes first, then a match that ignores case, then the number as an index. Raise ModelError if no
+    label matches.
+    """
     exact = [index for index, name in labels.items() if name == label]
     matches = exact or [index for index, name in labels.items() if name.lower() == label.lower()]
     if len(matches) == 1:
@@ -179,7 +196,7 @@ def _listed(labels: dict[int, str]) -> str:
 
 
 def run_training(passages: pa.Table | None, params: TrainParams, progress: Progress | None = None) -> Trained:
-    """Train or import a scorer on this process's device; raise InputError for training without passages."""
+    """Train or import a scorer on this process's device. Raise InputError if training has no passages."""
     CONCEPTS.get(params.concept)
     if params.mode == "import":
         return import_scorer(passages, params, pick_device())

@@ -14,11 +14,12 @@ _LARGEST = 127
 
 
 def pack(weights: bytes, base: Mapping[str, Tensor]) -> bytes:
-    """Return trained tensors in small: differences of the base's matrices in 8 bits, all else in float16.
+    """Compress trained tensors: matrices become 8-bit differences from the base, all other tensors float16.
 
     Args:
         weights: A safetensors file.
-        base: The tensors of the base by name. Its classifier is drawn at random, so no difference from it is stored.
+        base: The tensors of the base by name. The classifier of the base is random, so the trained one is stored in
+            float16 instead.
     """
     tensors = dict[str, Tensor]()
     for name, tensor in load_tensors(weights).items():
@@ -34,7 +35,7 @@ def pack(weights: bytes, base: Mapping[str, Tensor]) -> bytes:
 
 
 def unpack(packed: bytes, base: Mapping[str, Tensor]) -> bytes:
-    """Return the tensors of `pack` in float32, as training writes them."""
+    """Decompress the result of `pack` to float32 tensors, in the format that training writes."""
     packed_tensors = load_tensors(packed)
     tensors = dict[str, Tensor]()
     for name, tensor in packed_tensors.items():

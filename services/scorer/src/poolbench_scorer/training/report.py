@@ -1,4 +1,4 @@
-"""The report of a scorer: AUROC, and calibration before and after its temperature."""
+"""The report of a scorer: AUROC, and calibration without and with the temperature."""
 
 import json
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from poolbench_scorer.training.examples import LabelledPassages
 
 @dataclass(frozen=True)
 class Validation:
-    """Generation-like windows of the held-out passages."""
+    """Windows of held-out passages, as long as generated texts."""
 
     windows: list[tuple[int, ...]]
     labels: np.ndarray
@@ -29,12 +29,15 @@ class Validation:
 
 @dataclass(frozen=True)
 class Report:
-    """Measures of a scorer; `scorer.auroc` comes first."""
+    """Measures of a scorer. The first is `scorer.auroc`."""
 
     measures: list[Measure]
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures by short names, for `report.json` and HTTP; null with the reason if there are none."""
+        """Return the measured values by short names, for `report.json` and HTTP.
+
+        If there are no values, `auroc` is None, and `reason` says why.
+        """
         auroc = self.measures[0]
         if auroc.value is None:
             return {"auroc": None, "calibrated": False, "reason": auroc.reason}
@@ -46,7 +49,11 @@ class Report:
 
 
 def build_validation(passages: LabelledPassages, tokens: BaseTokenizer, params: TrainParams) -> Validation:
-    """Return generation-like windows of passages; a text as short as they are gives one window."""
+    """Cut passages into windows as long as generated texts.
+
+    Equal windows of a passage are used once, so a short text gives one window. If the concept has a word rule, the rule
+    labels the windows. A window without a label by the rule keeps the label of its passage.
+    """
     windows, rows, labels = [], list[int](), list[int]()
     rule = None if params.rule is None else word_rule(params.concept, params.rule)
     for row, content in enumerate(tokens.content(passages.texts)):
@@ -60,7 +67,11 @@ def build_validation(passages: LabelledPassages, tokens: BaseTokenizer, params: 
 
 
 def report_on(found: np.ndarray, validation: Validation, temperature: float, params: TrainParams) -> Report:
-    """Return AUROC, and ECE and Brier score before and after calibration, of margins without the temperature."""
+    """Return the AUROC, and the ECE and Brier score without and with the temperature.
+
+    Args:
+        found: Margins of the windows [n], not divided by the temperature.
+    """
     labels = validation.labels
     auroc = grouped_auroc(found, labels, validation.groups, num_bootstrap=params.num_bootstrap, seed=params.seed)
     fields: dict[str, Any] = {
@@ -76,7 +87,7 @@ def report_on(found: np.ndarray, validation: Validation, temperature: float, par
 def calibration_measures(
     found: np.ndarray, labels: np.ndarray, temperature: float, fields: dict[str, Any]
 ) -> Iterable[Measure]:
-    """Yield calibration error and Brier score of `found` [n] without and with the temperature."""
+    """Yield the ECE and the Brier score of the margins `found` [n], without and with the temperature."""
     for calibrated, divisor in ((False, 1.0), (True, temperature)):
         probabilities, params = expit(found / divisor), {"calibrated": calibrated}
         yield Measure.of("scorer.ece", expected_calibration_error(probabilities, labels), params=params, **fields)
@@ -84,7 +95,7 @@ def calibration_measures(
 
 
 def to_json(value: Any) -> bytes:
-    """Return readable JSON with sorted keys."""
+    """Return indented JSON with sorted keys."""
     return json.dumps(value, indent=2, sort_keys=True).encode()
 
 
@@ -92,7 +103,7 @@ CI_METHOD = "bootstrap over groups, percentile"
 
 
 class Auroc(NamedTuple):
-    """An AUROC with its interval; `interval` is None where too few resamples hold both classes."""
+    """An AUROC with its interval. The interval is None if too few resamples have both classes."""
 
     value: float
     interval: tuple[float, float] | None
@@ -102,7 +113,10 @@ class Auroc(NamedTuple):
 def grouped_auroc(
     scores: np.ndarray, labels: np.ndarray, groups: np.ndarray, *, num_bootstrap: int, seed: int
 ) -> Auroc:
-    """Return the AUROC with a percentile interval over `groups` [n]; copies of a group are not compared."""
+    """Return the AUROC with a percentile interval from a bootstrap over `groups` [n].
+
+    Within a resample, copies of a group are not compared with each other.
+    """
     samples = auroc_resamples(labels, scores, group_weights(groups, num_bootstrap, seed), groups=groups)
     return Auroc(auroc(labels, scores), percentile_interval(samples), int(np.unique(groups).size))
 
@@ -112,10 +126,10 @@ TEMPERATURES = (0.5, 10.0)
 
 
 def fit_temperature(margins: np.ndarray, labels: np.ndarray) -> float:
-    """Return the temperature that minimises the NLL of `sigmoid(margin / T)`; 1 where that would raise the ECE.
+    """Return the temperature T that minimises the NLL of `sigmoid(margin / T)`, or 1 if T would raise the ECE.
 
     Args:
-        margins: Logit of the concept minus logit of its absence [n], on texts not trained on.
+        margins: Logit of the concept minus the logit of its absence [n], on texts that were not used for training.
 
     Reference: Guo et al. (2017), "On Calibration of Modern Neural Networks", section 4.2.
     """
@@ -132,10 +146,10 @@ def fit_temperature(margins: np.ndarray, labels: np.ndarray) -> float:
 
 
 def expected_calibration_error(probabilities: np.ndarray, labels: np.ndarray, num_bins: int = 10) -> float:
-    """Return the mean gap between P(concept) and frequency over bins of equal count, weighted by their size.
+    """Return the mean gap between P(concept) and the observed frequency over bins, weighted by bin size.
 
-    Reference: Naeini et al. (2015), "Obtaining well calibrated probabilities using Bayesian binning"; bins of
-    equal count instead of equal width, because trained classifiers leave the middle bins nearly empty.
+    Reference: Naeini et al. (2015), "Obtaining well calibrated probabilities using Bayesian binning". Our bins have
+    equal counts instead of equal widths, because trained classifiers leave the middle bins nearly empty.
     """
     order = np.argsort(probabilities, kind="stable")
     bins = np.array_split(order, min(num_bins, len(order)))
@@ -144,9 +158,9 @@ def expected_calibration_error(probabilities: np.ndarray, labels: np.ndarray, nu
 
 
 def brier_score(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean squared distance of P(concept) [n] from the label, 1 or 0 [n].
+    """Return the mean squared difference between P(concept) [n] and the labels, 1 or 0 [n].
 
-    Reference: Brier (1950), "Verification of forecasts expressed in terms of probability"; half of his figure,
-    as is usual for two classes.
+    Reference: Brier (1950), "Verification of forecasts expressed in terms of probability". Our value is half of
+    Brier's, as is usual for two classes.
     """
     return float(np.mean((probabilities - labels) ** 2))

@@ -1,4 +1,4 @@
-"""Scorers that come trained with the repository: those that `recipes/scorers` trains."""
+"""Scorers that the repository ships already trained, by the recipe `recipes/scorers`."""
 
 import json
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ PACKED = "differences.safetensors"
 
 
 def shipped_scorer(key: str) -> Trained | None:
-    """Return the scorer that the repository has under an artifact key; None if it has none.
+    """Return the scorer that the repository ships under an artifact key, or None.
 
-    The key says what the scorer was trained on, and how. It does not say which weights the base had, so a scorer that
-    was trained on other weights than those of this machine is left alone.
+    The key identifies the training data and settings, but not the weights of the base model. The result is therefore
+    None if this machine lacks the base or has other weights for it.
     """
     folder = assets_folder() / SHIPPED / key
     if not (folder / CONFIG).is_file():
@@ -42,5 +42,5 @@ def shipped_scorer(key: str) -> Trained | None:
 
 
 def base_tensors(base: Base) -> Mapping[str, Tensor]:
-    """Return the tensors of a base by the names that a scorer's have."""
+    """Return the tensors of a base model, by the names that they have in a scorer."""
     return load_classifier(base, num_labels=2).state_dict()

@@ -1,4 +1,4 @@
-"""Classifier B: training of one concept's scorer on the scorer split, its calibration, its report."""
+"""Classifier B: training, calibration and report of a concept's scorer, on the split `scorer`."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ from poolbench_scorer.training.report import Validation, build_validation, fit_t
 
 @dataclass(frozen=True)
 class Trained:
-    """A scorer's files and its MEASURES."""
+    """The files of a scorer and its MEASURES table."""
 
     files: dict[str, bytes]
     measures: pa.Table
@@ -39,16 +39,17 @@ def train_scorer(
 
     Args:
         table: PASSAGES of split `scorer`.
-        params: Settings; mode `head` or `full`, or `auto`, which takes the device's.
-        progress: Called with epochs done, epochs in all, and a note.
+        params: Settings. The mode is `head`, `full`, or `auto`, which selects the mode by the device.
+        progress: Function that is called with the number of finished epochs, of all epochs, and a note.
 
     Returns:
-        Files (weights of what was trained, config, report) and the measures `scorer.auroc`, `scorer.ece`,
+        Files (weights of the trained layers, configuration, report) and the measures `scorer.auroc`, `scorer.ece` and
         `scorer.brier`.
 
     Raises:
-        CellError: `one_class` or `too_few` passages.
-        ModelError: If the base is unknown or no BERT.
+        InputError: A passage is of another split.
+        CellError: `no_scorer`, `one_class` or `too_few` passages.
+        ModelError: The base is unknown or not a BERT model, or the training diverged.
 
     Reference: the PoolBench card, Classifier B. Departures in mode head: learning rate and epochs (TrainParams).
     """
@@ -75,7 +76,7 @@ def train_scorer(
 
 
 def artifact_config(base: Base, params: TrainParams, temperature: float, **own: object) -> dict[str, Any]:
-    """Return the settings that loading a scorer needs; `own` are those of its kind."""
+    """Return the configuration that `load_scorer` reads. `own` holds the settings of one kind of scorer."""
     return {
         **own,
         "format": FORMAT_VERSION,
@@ -98,7 +99,7 @@ def _train(
     device: torch.device,
     progress: Progress | None,
 ) -> tuple[dict[str, torch.Tensor], list[Epoch], int, np.ndarray]:
-    """Return trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
+    """Return the trained tensors, the epochs, the number of frozen layers, and the validation margins."""
     model = load_classifier(base, num_labels=2)
     frozen = params.mode == "head"
     num_layers = params.num_layers or model.config.num_hidden_layers

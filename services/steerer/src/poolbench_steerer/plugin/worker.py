@@ -29,7 +29,7 @@ from poolbench_steerer.plugin.state import Kernel, SteeringState
 
 
 class SteeringWorkerMixin:
-    """A mixin for vLLM worker classes. `collective_rpc` calls the methods `steering_*`."""
+    """Adds steering to a vLLM worker class. The engine calls the methods `steering_*` through `collective_rpc`."""
 
     steering: SteeringState
     vllm_config: Any

@@ -61,7 +61,7 @@ def layer_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def _of_hook(settings: Mapping[str, Any], part: str) -> Any:
-    """Return a setting of the site; older configurations say `hook_point`, `hook_point_layer` and so on."""
+    """Return a setting of the hook. Older configurations use the names `hook_point`, `hook_point_layer` and so on."""
     older = "hook_point" if part == "name" else f"hook_point_{part}"
     setting = settings.get(f"hook_{part}")
     return settings.get(older) if setting is None else setting
@@ -106,7 +106,7 @@ class Converted:
 
     @classmethod
     def of(cls, tensors: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        """Return an autoencoder from tensors of any float and layout."""
+        """Return an autoencoder from tensors of any float type and memory layout, which are copied to float32."""
         arrays = {name: np.ascontiguousarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         return cls(arrays, settings)
 

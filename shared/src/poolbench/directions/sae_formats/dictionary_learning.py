@@ -64,7 +64,7 @@ def _tensors(file: Path) -> dict[str, np.ndarray]:
 
 
 def _linear(tensors: Tensors, **biases: str) -> dict[str, np.ndarray]:
-    """Return weights that torch stores transposed, and biases by the names that they have here."""
+    """Return the encoder and decoder weights, transposed from torch's layout, and the biases under our names."""
     bias_tensors = dict(zip(biases, required(tensors, *biases.values()), strict=True))
     return {"W_enc": matrix(tensors, "encoder.weight").T, "W_dec": matrix(tensors, "decoder.weight").T, **bias_tensors}
 
@@ -79,7 +79,10 @@ def _topk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
 
 
 def _batchtopk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
-    """Return the autoencoder with the threshold that training found; k per batch would mix the texts of a batch."""
+    """Return the autoencoder with the threshold that was learned in training. Raise InputError without a threshold.
+
+    With k features per batch instead, the features of a text would depend on the rest of its batch.
+    """
     if "W_enc" in tensors:
         weights = {name: required(tensors, name)[0] for name in ("W_enc", "W_dec", "b_dec", "b_enc")}
     else:
@@ -94,7 +97,7 @@ def _batchtopk(tensors: Tensors, trainer: Mapping[str, Any]) -> Parts:
 
 
 def _jumprelu(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
-    """Return features times the norms of their decoder rows, as the class does."""
+    """Return the autoencoder with decoder rows of unit norm. Features are multiplied by the norms, as in the class."""
     w_enc, w_dec = matrix(tensors, "W_enc"), matrix(tensors, "W_dec")
     b_enc, threshold, b_dec = required(tensors, "b_enc", "threshold", "b_dec")
     norms = row_norms(w_dec)
@@ -103,7 +106,10 @@ def _jumprelu(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
 
 
 def _gated(tensors: Tensors, _: Mapping[str, Any]) -> Parts:
-    """Return features times the norms of their decoder rows, as the class does: the gate does not depend on them."""
+    """Return the autoencoder with decoder rows of unit norm. Features are multiplied by the norms, as in the class.
+
+    The gate does not depend on the norms.
+    """
     weights = _linear(tensors, b_dec="decoder_bias", b_gate="gate_bias", r_mag="r_mag", b_mag="mag_bias")
     norms = row_norms(weights["W_dec"])
     scaled = {"r_mag": weights["r_mag"] + np.log(norms), "b_mag": weights["b_mag"] * norms}

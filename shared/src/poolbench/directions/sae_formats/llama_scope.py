@@ -79,7 +79,7 @@ def _convert(settings: Mapping[str, Any], tensors: Tensors) -> Converted:
 
 
 def _factor(settings: Mapping[str, Any], width: int) -> float:
-    """Return by what training multiplied the states."""
+    """Return the factor by which training scaled the states. Raise InputError if the settings do not give a factor."""
     kind = settings.get("norm_activation", "dataset-wise")
     if kind == "inference":  # folded in already
         return 1.0
@@ -95,7 +95,10 @@ def _factor(settings: Mapping[str, Any], width: int) -> float:
 
 
 def _activation(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return architecture and its settings; a topk one with a threshold is used as jumprelu, as published."""
+    """Return the architecture and its settings. Raise InputError for an unknown activation.
+
+    A topk autoencoder with a threshold is used as jumprelu, as its publishers do.
+    """
     name, threshold = str(settings.get("act_fn", "")).lower(), settings.get("jump_relu_threshold")
     has_threshold = isinstance(threshold, int | float) and not isinstance(threshold, bool) and threshold > 0
     if name in ("jumprelu", "topk") and has_threshold:

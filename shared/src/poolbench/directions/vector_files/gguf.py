@@ -131,7 +131,7 @@ class _Reader:
         return encoded.decode()
 
     def _value(self, kind: int) -> Any:
-        """Return a value of the metadata; None for an array, which is passed over."""
+        """Read a value of the metadata. Arrays are skipped, and None is returned for them."""
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
@@ -150,7 +150,10 @@ class _Reader:
         raise InputError(f"the GGUF file has metadata of the unknown type {kind}")
 
     def _tensor_place(self) -> tuple[int, int, int, int]:
-        """Return layer, size, type and offset of a tensor."""
+        """Read the entry of a tensor, and return its layer, size, type and offset.
+
+        Raise InputError if the tensor is not a vector of floats named `direction.<layer>`.
+        """
         name = self._text()
         (num_dims,) = self._numbers("I")
         if num_dims > _MAX_DIMS:

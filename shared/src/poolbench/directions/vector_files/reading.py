@@ -137,7 +137,7 @@ def _of_npy(path: Path) -> VectorFile:
 
 
 def _of_zip(path: Path) -> VectorFile:
-    """Return the vectors of `.npz`, or of `.pt`, which is an archive of other files."""
+    """Return the vectors of a `.npz` or `.pt` file. Both are zip archives."""
     try:
         with ZipFile(path) as archive:
             is_npz = all(name.endswith(".npy") for name in archive.namelist())
@@ -151,7 +151,7 @@ def _of_zip(path: Path) -> VectorFile:
 
 
 def _load_numpy(path: Path, form: str) -> Any:
-    """Return the array of a `.npy` file, or the arrays of a `.npz` file by name; `form` is for messages."""
+    """Return the array of a `.npy` file, or the arrays of a `.npz` file by name. Errors name the format `form`."""
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.ndarray):
@@ -175,7 +175,10 @@ def _of_torch(path: Path) -> VectorFile:
 
 
 def _of_record(form: str, tensors: Mapping[Any, np.ndarray], facts: Mapping[str, Any]) -> VectorFile:
-    """Return the vectors of tensors that are named by their place, or of a single one, and what a file says of them."""
+    """Return the vectors of a file whose tensors are named by layer or site, or that has a single tensor.
+
+    Model and label of the result are read from `facts`.
+    """
     by_layer = dict[int | None, np.ndarray]()
     for name, tensor in tensors.items():
         if len(tensors) > 1 and _layer_of_name(str(name)) is None:
@@ -210,7 +213,7 @@ def layer_of(name: str, facts: Mapping[str, Any]) -> int | None:
 
 
 def _layer_of_name(name: str) -> int | None:
-    """Return the layer that the name of a tensor says; None if it says none."""
+    """Return the layer in the name of a tensor, or None if the name has no layer."""
     number = name.removeprefix("direction.")
     if _NUMBER.fullmatch(number):
         return int(number)
@@ -218,7 +221,7 @@ def _layer_of_name(name: str) -> int | None:
 
 
 def _layer_of_facts(facts: Mapping[str, Any]) -> int | None:
-    """Return the layer that a file names beside its tensor; None if it names none."""
+    """Return the layer that the facts of a file name, or None if they name no layer."""
     site, hook = _first(facts, "hookName", "hook_name", "hook_point"), _first(facts, "hookType", "hook_type")
     number = _first(facts, "layerNumber", "layer", "hook_layer")
     if site is None and hook is not None:
@@ -240,7 +243,7 @@ def _layer_of_site(site: str) -> int:
 
 
 def _first(facts: Mapping[str, Any], *names: str) -> Any:
-    """Return the first of some facts that a file has; None if it has none of them."""
+    """Return the value of the first name among `names` that the facts have, or None without such a value."""
     return next((facts[name] for name in names if facts.get(name) not in (None, "")), None)
 
 

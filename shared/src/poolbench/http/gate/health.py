@@ -158,7 +158,7 @@ class _Reply:
         self._asked = False
 
     async def receive(self) -> Message:
-        """Return an empty body, then wait forever: this client does not disconnect."""
+        """Return an empty body at the first call. Later calls wait forever, because this client never disconnects."""
         if self._asked:
             await asyncio.Event().wait()
         self._asked = True

@@ -36,7 +36,7 @@ class Client(Minio):
     def __init__(
         self, endpoint: str, credentials: RenewedCredentials, clock: ServerClock, *, region: str, deadline_s: float
     ) -> None:
-        """Connect to `http://host:port` or `https://host`; a failing request is tried again for `deadline_s`."""
+        """Connect to `http://host:port` or `https://host`. A failing request is retried for `deadline_s` seconds."""
         parts = urlparse(endpoint)
         secure = parts.scheme == "https"
         super().__init__(
@@ -130,7 +130,7 @@ class Client(Minio):
         return retried(lambda: self._corrected(send), self.deadline_s, conditional=CONDITION_HEADER in (headers or {}))
 
     def _corrected(self, send: Callable[[], BaseHTTPResponse]) -> BaseHTTPResponse:
-        """Send a request; send it once more if it was refused because of our clock or of old credentials."""
+        """Send a request. If the request is refused because of our clock or old credentials, send it once more."""
         correction_s, credentials = self.clock.correction_s, self._renewed.retrieve()
         try:
             return send()

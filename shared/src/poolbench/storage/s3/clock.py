@@ -22,7 +22,7 @@ _MAX_IDLE = 16
 
 
 class ServerClock:
-    """How far the server's clock is ahead of ours.
+    """The clock of a server, as known from the dates of its responses.
 
     Attributes:
         correction_s: Seconds added to the date of a signature: 0 until the server refuses a date of ours.
@@ -75,7 +75,7 @@ def _seconds(date: str | None) -> float | None:
 
 
 class Connections(urllib3.PoolManager):
-    """A pool that retries nothing by itself: a retried request must be signed again."""
+    """A pool of connections without automatic retries, because a retried request must be signed again."""
 
     def __init__(self, clock: ServerClock) -> None:
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S)

@@ -39,7 +39,10 @@ class RenewedCredentials(Provider):
     """The credentials of a provider, cached until a minute before they expire or until the store refuses them."""
 
     def __init__(self, make: Callable[[], Provider], clock: ServerClock, what: str, remedy: str) -> None:
-        """Keep what `make()` retrieves; an error names the setting `what` and says what to do about it."""
+        """Set the provider of the credentials, which `make` returns.
+
+        Error messages name the setting `what` and the `remedy`.
+        """
         self._make, self._clock = make, clock
         self._what, self._remedy = what, remedy
         self._current: Credentials | None = None
@@ -62,7 +65,7 @@ class RenewedCredentials(Provider):
             return self._current != refused
 
     def _replaced(self, old: Credentials) -> Credentials:
-        """Return new credentials, or the old ones while they are valid and the source does not answer."""
+        """Return new credentials. If the provider does not answer, return the old credentials while they are valid."""
         try:
             return self._retrieved()
         except AccessDeniedError as error:

@@ -127,7 +127,7 @@ def _explained(error: Exception, what: str, service: S3Settings) -> PoolbenchErr
 
 
 def _region_of(error: Exception) -> str:
-    """Return the region that a response names; empty if it names none."""
+    """Return the region that the response of an error names, or "" if there is no such region."""
     response = error.response if isinstance(error, S3Error) else None
     if response is None:
         return ""

@@ -28,7 +28,7 @@ _DATA = files("poolbench_driver.suites.poolbench.published_table").joinpath("dat
 
 @dataclass(frozen=True)
 class PublishedColumn:
-    """One figure of each cell."""
+    """A column of the published table: one metric, and how our metric differs from it."""
 
     id: str
     definition: str
@@ -41,7 +41,7 @@ class PublishedColumn:
 
 @dataclass(frozen=True)
 class OfficialModel:
-    """A model of the table, by the source's name, its label on the leaderboard and our preset."""
+    """A model of the table: its name in the source, its label on the leaderboard, our preset, and its layers."""
 
     name: str
     label: str
@@ -61,7 +61,7 @@ class OfficialStrategy:
 
 @dataclass(frozen=True)
 class PublishedCell:
-    """One figure of one model, strategy and concept."""
+    """One published value of one model, strategy and concept. The value is None if the table has no value there."""
 
     model: str
     strategy: str
@@ -72,7 +72,7 @@ class PublishedCell:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """One published table; `source` says where it comes from."""
+    """A published table of results. `source` has the facts about its origin."""
 
     source: Mapping[str, Any] = field(hash=False)
     columns: tuple[PublishedColumn, ...]
@@ -91,7 +91,10 @@ class PublishedTable:
         return {(cell.model, cell.strategy, cell.concept, cell.column): cell.value for cell in self.cells}
 
     def model(self, name: str) -> OfficialModel:
-        """Return a model by our preset, its Hugging Face id or the source's names; raise UnknownModelError."""
+        """Return a model by our preset, its Hugging Face id, or its name or label in the source.
+
+        Raise UnknownModelError if the table has no such model.
+        """
         for model in self.models:
             if name in (model.preset, MODEL_PRESETS[model.preset].source, model.name, model.label):
                 return model
@@ -109,8 +112,8 @@ class PublishedTable:
 
         Args:
             model: The model.
-            corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet,
-                all concepts of the table are asked for.
+            corpus: Folder with the published corpus, or another source of passages. If the folder has no concept of
+                the table, or does not exist, the settings name all concepts of the table.
         """
         metrics = {metric.partition(".")[0] for column in self.columns for metric in column.ours.values()}
         local_concepts = [name for name in self.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
@@ -127,13 +130,13 @@ class PublishedTable:
 
 
 def published_table(name: str = "official") -> PublishedTable:
-    """Return a table by name, of a checkout of its repository, or of a folder with files of the same format.
+    """Return a published table by its name, or read it from a checkout of its repository or from another folder.
 
     A checkout adds columns of the constructions C2 to C5 to the shipped table. Any other folder needs `source.yaml` and
     `cells-<model>.csv`.
 
     Raises:
-        UnknownNameError: It is neither a table nor a folder.
+        UnknownNameError: `name` is neither the name of a table nor a folder.
         ConfigError: A file of the folder is missing or malformed.
     """
     if name in TABLES:
@@ -148,7 +151,7 @@ def published_table(name: str = "official") -> PublishedTable:
 
 
 def model_folder(model: str) -> str:
-    """Return the name that the published layouts have for a model, for others one made of its id."""
+    """Return the folder name of a model in the published layout. For an unpublished model, make a name from its id."""
     folder_names = {official_model.preset: official_model.name for official_model in published_table().models}
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
     return folder_names.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)
@@ -195,7 +198,7 @@ class _Construction:
         return PublishedColumn(name, definition, differs, {"corrected": self.ours}, low=0, high=1)
 
     def cells(self, checkout: Path, model: OfficialModel, others: Sequence[PublishedCell]) -> Iterator[PublishedCell]:
-        """Yield the figure of each strategy and concept of a model; None where the checkout has none."""
+        """Yield the value of each strategy and concept of a model. The value is None if the checkout has no value."""
         layer = f"layer_{model.best_layer}"
         file = checkout / _AUROC / model.name / self.folder / layer / f"{model.name}_auroc_results.json"
         figures = json.loads(file.read_text("utf-8")) if file.is_file() else {}

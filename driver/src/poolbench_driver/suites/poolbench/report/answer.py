@@ -35,7 +35,7 @@ _MAIN = (SEPARATION, GAIN, "d3.robust_ld", "d3.robust_lc")
 
 @dataclass(frozen=True)
 class Best:
-    """The strategy with the best mean rank for one question, or several that are equal at the top."""
+    """The strategy with the best mean rank for one purpose, and the strategies that are equal to it or tied with it."""
 
     purpose: str
     strategy: str
@@ -48,11 +48,11 @@ class Best:
 
     @property
     def _rest(self) -> tuple[tuple[str, ...], int]:
-        """Return the tied strategies that are not equal to it, and how many strategies are below the top."""
+        """Return the tied strategies that are not equal to the best, and the number of strategies below the top."""
         return tuple(name for name in self.tied if name not in self.equal), self.num_others + 1 - len(self.equal)
 
     def sentence(self) -> str:
-        """Return the answer with its figures."""
+        """Return the answer in sentences, with mean rank, mean value and the outcome of the test."""
         tied, num_others = self._rest
         if self.limit or not num_others:
             return self.lead
@@ -66,7 +66,7 @@ class Best:
         return f"{self.lead} The data cannot tell {it} from {listed(tied)}; {is_} better than the others ({_TEST})."
 
     def short(self) -> str:
-        """Return the answer in one sentence, with how sure it is."""
+        """Return the answer and its certainty in one sentence, without numbers."""
         verb, (tied, num_others) = _VERBS[self.purpose], self._rest
         if len(self.equal) > 1:
             first = f"To {verb}, {_spelled(len(self.equal))} strategies are equal at the top"
@@ -88,9 +88,10 @@ class Best:
 
 
 def best_of(boards: Mapping[str, RankBoard], measured: Container[str]) -> dict[str, Best | None]:
-    """Return the best strategy by purpose, for the metrics that a run measured; None where no two have a value.
+    """Return the best strategy for each purpose whose metric a run measured.
 
-    Tied with the best are all strategies within Nemenyi's critical difference of it.
+    If fewer than two strategies have a value, the entry is None. Strategies within Nemenyi's critical difference of the
+    best strategy are tied with the best.
     """
     return {
         purpose: None if (board := boards.get(metric)) is None else _best(purpose, board)
@@ -100,13 +101,13 @@ def best_of(boards: Mapping[str, RankBoard], measured: Container[str]) -> dict[s
 
 
 def answers(found: Mapping[str, Best | None]) -> Iterator[str]:
-    """Yield a sentence for each purpose that a run has a metric for."""
+    """Yield the answer for each purpose whose metric a run measured."""
     for purpose, best in found.items():
         yield f"For {purpose}, {best.sentence() if best is not None else 'no two strategies have a value.'}"
 
 
 def headline(found: Mapping[str, Best | None]) -> str:
-    """Return the answer in one line; steering first, which is what most readers came for."""
+    """Return the answers for all purposes in one line. Steering comes first, because most readers look for it."""
     answers = [best for purpose in _VERBS if (best := found.get(purpose)) is not None]
     limits = filter(None, dict.fromkeys(best.limit for best in answers))
     return " ".join([*(best.short() for best in answers), *limits]) or "No two strategies have a value to compare."
@@ -141,7 +142,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
 
 
 def problems(audit: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row] = ()) -> Iterator[Problem]:
-    """Yield one problem per line: of corpora, scorers and saturated figures, and of other nulls."""
+    """Yield the problems of a run: corpora, failed scorers, saturated D1, high unsteered scores, and other nulls."""
     for line in audit:
         if line["verdict"] == NOT_AUDITED:
             yield Problem(f"{line['concept']}: its passages were not audited", "audit")
@@ -165,14 +166,20 @@ def problems(audit: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row] = 
 
 
 def equal_to(best: str, means: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the strategies, the best one included, that have its mean as far as it is shown."""
+    """Return the strategies whose mean equals the mean of the best to three decimals, the best included.
+
+    If the mean of the best is not finite, return the best alone.
+    """
     if not isfinite(means[best]):
         return (best,)
     return tuple(name for name, mean in means.items() if f"{mean:.3f}" == f"{means[best]:.3f}")
 
 
 def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return by concept the strategies with the highest mean D1 over layers, and that mean."""
+    """Return, for each concept, the names of the strategies with the highest mean D1 over layers, and this mean.
+
+    A concept in which no strategy has D1 at every layer is left out.
+    """
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["metric"] == SEPARATION and row["strategy"]:
@@ -187,7 +194,7 @@ def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def some(names: Sequence[str], kind: str) -> str:
-    """Return a few names, or how many of a kind there are."""
+    """Return up to three names as a list in text. For more names, return their number and `kind`."""
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
 
 

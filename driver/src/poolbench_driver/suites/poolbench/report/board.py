@@ -25,10 +25,10 @@ Cells = Mapping[tuple[str, str], list[Row]]
 
 
 def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
-    """Return the mean of the values that exist, with their share of the cells; or the commonest status.
+    """Return the mean of the values that are not null, and how many of the rows have a value.
 
-    One value has its own interval. The interval of a mean is from a bootstrap over the concepts; of one concept it has
-    none, since the layers are not replicates.
+    Without any value, return the most frequent status. A single value keeps its own interval. The interval of a mean is
+    from a bootstrap over concepts. A mean over one concept has no interval, because layers are not replicates.
     """
     cells = list(rows)
     measured, opens = [row for row in cells if row["value"] is not None], mean_path(cells)
@@ -48,14 +48,18 @@ def mean_cell(rows: Iterable[Row], digits: int = 3) -> Cell:
 
 
 def mean_path(rows: Sequence[Row]) -> str:
-    """Return the address that a mean opens: that of its one figure, or that of all figures of the strategy."""
+    """Return the address to which a mean links.
+
+    A mean of one row links to this figure, and a mean of several corrected rows to all figures of the strategy. For any
+    other mean, return "".
+    """
     if len(rows) > 1 and rows[0].get("protocol") == "corrected":
         return entrant_path(rows[0]["strategy"])
     return figure_path(rows[0]) if len(rows) == 1 else ""
 
 
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Return rows by strategy and metric; those of no strategy are left out."""
+    """Group rows by strategy and metric. Rows without a strategy are left out."""
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row["strategy"]:
@@ -79,7 +83,7 @@ DIRECTIONS = ("C1", "C2", "C3", "C4", "C5", "LDA", "C1_centred")
 
 
 def d1_parts(rows: Iterable[Row], order: Sequence[str]) -> Iterator[Part]:
-    """Yield D1 in detail, where the run measured it."""
+    """Yield the part with D1 in detail, if the run measured D1."""
     note = (
         "Means over concepts and layers: AUROC of the probe out of fold and on the test split; nested, where the "
         "training folds chose the layer; the standard deviation over the seeds of the folds; how much a "
@@ -92,7 +96,7 @@ def d1_parts(rows: Iterable[Row], order: Sequence[str]) -> Iterator[Part]:
 
 
 def build_d1(rows: Iterable[Row], order: Sequence[str]) -> Table | None:
-    """Return the table of D1 with strategies in `order`; None where the run did not measure it."""
+    """Return the table of D1 with strategies in `order`, or None if the run did not measure D1."""
     cells = by_strategy(row for row in rows if row["metric"] in D1_METRICS or row["metric"].startswith(FAMILY))
     present = {metric for _, metric in cells}
     standard = [*D1_METRICS, *(FAMILY + name for name in DIRECTIONS)]
@@ -107,7 +111,10 @@ def build_d1(rows: Iterable[Row], order: Sequence[str]) -> Table | None:
 
 
 def _mean(cells: Cells, strategy: str, metric: str) -> Cell:
-    """Return a cell's mean, or its status; of a cell that failed as a whole, the status is in `d1.auroc`."""
+    """Return the mean of a metric, or the most frequent status if there is no value.
+
+    If a strategy has no rows of the metric and `d1.auroc` has no value either, return the status of `d1.auroc`.
+    """
     rows = cells.get((strategy, metric))
     if rows is None:
         whole = cells[strategy, PRIMARY]
@@ -116,7 +123,7 @@ def _mean(cells: Cells, strategy: str, metric: str) -> Cell:
 
 
 def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
-    """Return notes on columns with fewer layers than the probe's."""
+    """Return a note for each column whose layers differ from the layers of `d1.auroc`."""
     layers = {
         metric: sorted({row["layer"] for (_, of), rows in cells.items() if of == metric for row in rows} - {None})
         for metric in metrics
@@ -129,7 +136,7 @@ def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
 
 
 def prompted_parts(rows: Sequence[Row]) -> Iterator[Part]:
-    """Yield prompting beside the best steering of each concept, where the run measured it."""
+    """Yield a table of prompting beside the best steering of each concept, if the run measured prompting."""
     prompted = [row for row in rows if row["metric"] == "d2.prompted"]
     if not prompted:
         return
@@ -159,7 +166,7 @@ Readings = dict[str, list[str]]
 
 
 def published_parts(published: Iterable[Row], rows: Sequence[Row], order: Sequence[str]) -> Iterator[Part]:
-    """Yield the published means beside the corrected ones, where the run has any."""
+    """Yield a table of published beside corrected means, if the run has published rows."""
     table = build_published(published, rows, order)
     if table is None:
         return
@@ -190,12 +197,12 @@ def published_parts(published: Iterable[Row], rows: Sequence[Row], order: Sequen
 
 
 def build_published(published: Iterable[Row], rows: Iterable[Row], order: Sequence[str]) -> Table | None:
-    """Return published and corrected means of the metrics that both have; None without them.
+    """Return a table of the metrics that have both published and corrected rows, or None if there is no such metric.
 
     Args:
         published: Rows of `published.parquet`.
         rows: Result rows.
-        order: Strategies as elsewhere on the page, for those with equal published AUROC.
+        order: Strategies in the order of the page. It decides between strategies with equal published AUROC.
     """
     corrected = by_strategy(row for row in rows if row["metric"] in PUBLISHED_METRICS)
     theirs = by_strategy(published)
@@ -214,7 +221,7 @@ def build_published(published: Iterable[Row], rows: Iterable[Row], order: Sequen
 
 
 def _readings(theirs: Cells, corrected: set[str]) -> Readings:
-    """Return the published columns of each metric: D3 has one for each reading of SCP."""
+    """Return the published columns of each metric. D3 has one column for each definition of SCP."""
     readings: Readings = {}
     for metric in PUBLISHED_METRICS:
         scps = dict.fromkeys(_scp(row) for (_, m), rows in theirs.items() if m == metric for row in rows)
@@ -237,7 +244,7 @@ def _line(name: str, readings: Readings, theirs: Cells, corrected: Cells) -> lis
 
 
 def _first(theirs: Cells, strategy: str) -> float:
-    """Return the sort key of the lines: the published AUROC, lowest where there is none."""
+    """Return the sort key of a strategy: its mean published AUROC, or -infinity without a value."""
     values = [row["value"] for row in theirs.get((strategy, PRIMARY), []) if row["value"] is not None]
     return fmean(values) if values else float("-inf")
 
@@ -270,14 +277,14 @@ class BoardEntrant:
 
 @dataclass(frozen=True)
 class StrategyBoard:
-    """All strategies, in the order of their mean rank on D1, and those that the answer names, by metric."""
+    """All strategies in the order of the page, and the best strategy of each metric that the answer names."""
 
     entrants: Sequence[BoardEntrant]
     best: Mapping[str, str]
 
 
 def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, Best | None]) -> StrategyBoard:
-    """Return the board of a run's rows, with strategies in `order`, and with the best ones that were found."""
+    """Return the board of a run, with strategies in `order` and the best strategies `found` by purpose."""
     cells, families = by_strategy(row for row in rows if row["metric"] in QUESTIONS), strategy_families(order)
     best = {metric: of for metric, purpose in QUESTIONS.items() if (of := found.get(purpose)) is not None}
     leading = best.get(SEPARATION)
@@ -293,7 +300,10 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
 
 
 def board_table(rows: Sequence[Row], board: StrategyBoard, ranks: RanksView) -> Table:
-    """Return the board: strategies with their mean rank and the mean of each metric; one concept has no ranks."""
+    """Return the board as a table of strategies, with their mean rank and the mean of each metric.
+
+    A run with one concept has no ranks.
+    """
     measured = {row["metric"] for row in rows}
     metrics = [metric for metric in BOARD.shown if metric in measured]
     heads = [Column(metric, has_intervals=metric in QUESTIONS) for metric in metrics]

@@ -17,7 +17,10 @@ _NULL = "null directions, 5-95 %"
 
 
 def trade_off(board: StrategyBoard) -> Picture | None:
-    """Return the picture of both questions, one point per strategy; None where fewer than two have both figures."""
+    """Return a chart of D1 AUROC against steering gain, with one point per strategy.
+
+    If fewer than two strategies have both figures, return None.
+    """
     rows = {
         entrant.strategy: {
             "series": entrant.family if entrant.family in FAMILY_LOOKS else "", "text": entrant.strategy,
@@ -50,7 +53,7 @@ def trade_off(board: StrategyBoard) -> Picture | None:
 
 
 def _reach(best: draw.Datum | None) -> list[Spec]:
-    """Return a band over the interval of the best D1, if it has one."""
+    """Return a band over the interval of the best D1. Without an interval, return an empty list."""
     return [] if best is None or best["left"] is None else [draw.span(best["left"], best["right"], ACCENT)]
 
 
@@ -65,7 +68,7 @@ def _named(rows: Mapping[str, draw.Datum], board: StrategyBoard) -> list[Spec]:
 
 
 def response_charts(curves: Sequence[Row]) -> list[Block]:
-    """Return a chart for each concept that has curves, or why there is none."""
+    """Return a chart for each concept that has response curves, or a sentence with the reason without curves."""
     concepts = sorted({row["concept"] for row in curves})
     charts = [_response([row for row in curves if row["concept"] == name], name) for name in concepts]
     return [Group(charts) if charts else Prose("No curves: no scorer passed its gate.")]
@@ -109,7 +112,7 @@ _LINE = 22.0  # pixels a strategy takes
 
 
 def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Picture]:
-    """Return one diagram for each metric whose board has a critical difference and enough concepts for it.
+    """Return a critical-difference diagram for each metric whose board was tested and has enough concepts.
 
     Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", figure 1.
     """
@@ -118,7 +121,7 @@ def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Picture]:
 
 
 def rank_diagram(board: RankBoard) -> Picture:
-    """Return mean ranks of a board, best on the left; bars join strategies within the critical difference."""
+    """Draw the mean ranks of a board, best on the left. Bars join strategies within the critical difference."""
     ranked = [(n, m.value) for n, m in zip(board.entrants, board.measures, strict=True) if m.value is not None]
     ranks, last = dict(ranked), len(board.entrants)
     groups = [[ranks[name] for name in group] for group in board.summary["tie_groups"] if len(group) > 1]

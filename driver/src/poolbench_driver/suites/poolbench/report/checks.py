@@ -16,7 +16,7 @@ CHECKS = (
 
 
 def build_audit(rows: Iterable[Row], concepts: Iterable[str]) -> list[Row]:
-    """Return one line per concept: verdict, reason and the figure of each check."""
+    """Return one row per concept, with its verdict, the reason, and the value of each check."""
     by_concept: dict[str, dict[str | None, Row]] = defaultdict(dict)
     for row in rows:
         by_concept[row["concept"]][row["check"]] = row
@@ -24,7 +24,7 @@ def build_audit(rows: Iterable[Row], concepts: Iterable[str]) -> list[Row]:
 
 
 def audit_part(audit: Sequence[Row]) -> Part:
-    """Return the verdict on the passages of each concept, with the figures behind it."""
+    """Return the verdict on the passages of each concept, with the values on which the verdict rests."""
     heads: Heads = ["concept", Column("verdict", is_text=True), *(name.replace("_", " ") for name in CHECKS)]
     lines = [Line.of(line["concept"], line["verdict"], *(line["cells"][name] for name in CHECKS)) for line in audit]
     reasons = [
@@ -62,7 +62,10 @@ FLAGGED = ("d1.saturation", "d1.alarms")
 
 
 def concept_checks(rows: Sequence[Row], leaders: Mapping[str, Row]) -> list[Row]:
-    """Return the checks that a reader can make by eye, one line per concept; `leaders` are the best by concept."""
+    """Return the checks that a reader can make by eye, one row per concept.
+
+    `leaders` are the best strategies by concept.
+    """
     lines = []
     for concept in sorted({row["concept"] for row in rows if row["strategy"] and row["concept"]}):
         concept_rows = [row for row in rows if row["concept"] == concept and row["value"] is not None]
@@ -84,7 +87,11 @@ def concept_checks(rows: Sequence[Row], leaders: Mapping[str, Row]) -> list[Row]
 
 
 def _gain_check(rows: Sequence[Row]) -> Row:
-    """Return the gain of the strategy that was best on the openings it was chosen on, read on the others."""
+    """Return the gain of one strategy, with the null directions' 95th percentile and its rank among them.
+
+    The strategy with the highest gain on one half of the openings is chosen, and its gain is read on the other half.
+    If no strategy has these figures, return no fields.
+    """
     best = max(_of_metric(rows, "d2.best_strength"), key=lambda row: row["details"]["gain_where_chosen"], default=None)
     if best is None:
         return {}
@@ -132,7 +139,7 @@ def check_part(checks: Sequence[Row], is_steered: bool) -> Part:
 
 
 def coverage_part(rows: Sequence[Row], order: Sequence[str]) -> Part:
-    """Return on which share of the passages each strategy selected something."""
+    """Return a table with the share of passages in which each strategy selected tokens."""
     shares: dict[str, list[float]] = {name: [] for name in order}
     for row in rows:
         if row["metric"] == "d1.auroc" and row["strategy"] and row["coverage"] is not None:
@@ -169,7 +176,7 @@ def sink_parts(rows: Sequence[Row]) -> Iterator[Part]:
 
 
 def scorer_parts(rows: Sequence[Row]) -> Iterator[Part]:
-    """Yield the verdicts on the scorers, and their figures folded."""
+    """Yield the verdicts on the scorers, with all their figures in a folded table."""
     figures = [row for row in rows if row["metric"].startswith("scorer.")]
     if not figures:
         return

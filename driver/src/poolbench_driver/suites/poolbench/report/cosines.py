@@ -24,11 +24,11 @@ NEGATIVE = -0.2
 
 
 def cosine_part(rows: Sequence[Row] | None, steered: int | None) -> Part:
-    """Return which strategies point the same way.
+    """Return the part of the page about strategies with nearly parallel directions.
 
     Args:
-        rows: Those of `cosines.parquet`; None if the run has no such table.
-        steered: The layer that is steered, which is shown first.
+        rows: Rows of `cosines.parquet`, or None if the run has no such table.
+        steered: The layer that is steered, which comes first on the page. None if the run does not steer.
     """
     blocks = [Prose("The run has no `cosines.parquet`.")] if rows is None else cosine_blocks(rows, steered)
     note = "" if isinstance(blocks[-1], Prose) else (
@@ -41,7 +41,10 @@ def cosine_part(rows: Sequence[Row] | None, steered: int | None) -> Part:
 
 
 def cosine_blocks(rows: Sequence[Row], steered: int | None) -> list[Block]:
-    """Return strategies with nearly equal directions, C1 at the steering layer or the first, and the others folded."""
+    """Return groups of strategies with nearly equal directions, and the matrices of cosines.
+
+    The matrix of C1 at the steering layer, or else at the first layer, comes first. All other matrices are folded.
+    """
     parts: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         parts[row["direction"], row["layer"]].append(row)
@@ -74,7 +77,7 @@ def _matrix(key: Key, board: CosineBoard) -> Table:
 
 
 def _cell(value: float) -> Cell:
-    """Return a mean cosine, shaded by its size."""
+    """Return the cell of a mean cosine, shaded by its value. NaN becomes a dash."""
     if math.isnan(value):
         return Cell("\N{EN DASH}")
     shade = -NUM_SHADES // 2 if value <= NEGATIVE else bisect_right(SHADES, value)
@@ -87,7 +90,10 @@ def short(value: float) -> str:
 
 
 def _nearest(key: Key, boards: Mapping[Key, CosineBoard]) -> Table:
-    """Return each strategy's most parallel other, their least parallel concept, and the same pair's C3."""
+    """Return a table of each strategy's most parallel other strategy.
+
+    Each line also has the concept in which the pair is least parallel, and the cosine of the pair's C3 directions.
+    """
     direction, layer = key
     board, by_probe = boards[key], boards.get(("C3", layer))
     lines = []
@@ -129,7 +135,10 @@ def heat_map_part(rows: Sequence[Row], order: Sequence[str]) -> Part:
 
 
 def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[str]) -> Table:
-    """Return the mean of a metric over layers by strategy and concept; a cell of value `neutral` has no shade."""
+    """Return a table of the mean of a metric over layers, by strategy and concept.
+
+    Cells are shaded by the difference of their value from `neutral`.
+    """
     metric_rows = [row for row in rows if row["metric"] == metric]
     concepts = sorted({row["concept"] for row in metric_rows})
     values = [row["value"] for row in metric_rows if row["value"] is not None]
@@ -146,7 +155,10 @@ def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[s
 
 
 def _heat_cell(rows: Sequence[Row], neutral: float, reach: float) -> Cell:
-    """Return the mean of the values; blue above neutral, orange below, as strong as its share of the `reach`."""
+    """Return the mean of the values, shaded blue above `neutral` and orange below.
+
+    The shade grows with the difference from `neutral`. `reach` is the largest difference in the table.
+    """
     if not rows:
         return Cell(note="not measured")
     values = [row["value"] for row in rows if row["value"] is not None]

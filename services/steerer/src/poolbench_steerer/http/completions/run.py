@@ -22,7 +22,7 @@ MAX_LOGPROB_VALUES = 2**19
 
 
 class TextStream:
-    """The text of a growing list of tokens; released text never changes.
+    """Decodes a growing list of tokens. Released text, which a client may already have, never changes.
 
     Attributes:
         text: The released text.
