@@ -39,11 +39,12 @@ class OwnTexts:
 
 
 def build_own(concept: str, texts: OwnTexts, *, seed: int = 0) -> pa.Table:
-    """Return PASSAGES of one concept, split by document, in the order of the files.
+    """Return the PASSAGES table of one concept, in the order of the files.
 
-    A text that occurs twice in a class is kept once. Texts of one document, and both members of a pair, are in one
-    split. Documents that the files do not name are inferred from shared 8-grams. Ids of passages and pairs do not hold
-    the concept's name: splits, budgets and strategies draw by them, and a name must not move a figure.
+    If the files name splits, these are used. Otherwise, passages are split by document. A text that occurs twice in a
+    class is used once. Texts of one document, and both members of a pair, are in one split. Documents that the files do
+    not name are inferred from shared 8-grams. Random draws depend on the ids of passages and pairs. The ids do not
+    contain the concept's name, so another name of the concept does not change the results.
 
     Raises:
         CorpusError: A class is empty, or a text is both positive and negative.

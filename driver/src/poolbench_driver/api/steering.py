@@ -56,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Steering:
-    """A direction to steer along."""
+    """A direction to steer along, as the request field `steering`, with facts and notes for readers."""
 
     at: Callable[[float], dict[str, Any]]  # from a strength to the field `steering` of a request
     facts: dict[str, Any]  # identifies the direction, for readers

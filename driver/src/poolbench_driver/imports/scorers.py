@@ -109,11 +109,12 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
 def import_scorers(
     services: Services, concepts: Sequence[str], settings: dict[str, Any], ask: Ask | None
 ) -> Iterator[Imported]:
-    """Import scorers in sequence. A failure is reported, and does not stop the other imports.
+    """Import the scorers of some concepts in sequence. A failure is reported, and does not stop the other imports.
 
     Args:
         settings: Fields of the service's request besides the concept.
-        ask: Asks a person for the label that means a concept, if the service needs it. With None, the import fails.
+        ask: Asks a person for the label that means a concept, if the service needs it. If None, an import that needs
+            the label fails.
     """
     for concept in concepts:
         try:

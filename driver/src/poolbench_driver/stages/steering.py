@@ -115,7 +115,7 @@ def _rule_params(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
 
 
 def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:
-    """Plan the scores of steered texts by the scorers of their concept, and of unsteered texts by all scorers."""
+    """Plan to score steered texts by the scorers of their concept, and unsteered texts by all scorers."""
     draft = Draft()
     base = plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
     concepts: dict[str, dict[str, str]] = {}

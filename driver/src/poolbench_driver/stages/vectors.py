@@ -17,7 +17,7 @@ from poolbench_driver.stages.stage import Draft, Stage
 
 
 class ModelState(NamedTuple):
-    """A state of a model: as it is, after a fine-tune, or after a random change of the same size."""
+    """A state of a model: unchanged, fine-tuned, or changed at random by as much as a fine-tune changes it."""
 
     tune: str | None = None
     random_seed: int | None = None

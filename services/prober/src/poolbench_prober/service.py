@@ -217,7 +217,7 @@ class ProberService:
             io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
 
     def component(self, task: Task, io: TaskIO) -> None:
-        """Write the common component of the train vectors of all concepts, of one strategy at one layer."""
+        """Write, for one strategy and layer, the component that the train vectors of all concepts have in common."""
         steps.COMPONENT_OF_ALL.params_of(task)
         if not task.inputs:
             raise InputError(

@@ -41,7 +41,7 @@ def transport_options(root: Path) -> dict[str, Any]:
 
 
 class FolderSpool:
-    """The messages and dead letters of all queues below a folder."""
+    """The messages and dead letters of all queues, as files of a folder."""
 
     def __init__(self, root: Path) -> None:
         self.messages, self.dead = root / "messages", root / "dead"

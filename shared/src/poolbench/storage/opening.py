@@ -21,7 +21,9 @@ def kind_of(uri: str) -> str:
 
 @contextmanager
 def measured(uri: str, operation: str) -> Iterator[None]:
-    """Measure the block as an operation of the store at `uri`. If `operation` is empty, measure nothing.
+    """Record the duration and the error of a `with` block as an operation of the store at `uri`.
+
+    If `operation` is empty, nothing is recorded.
 
     NotFoundError does not count as an error of the store.
     """

@@ -107,7 +107,12 @@ def read_table(file: Path, portion: float | None = None) -> ScoreTable:
     """Read the scores of recorded models from the table of a leaderboard, or from the output of the reference tool.
 
     Args:
-        portion: Share of the training data to read. The default is that of `read_scores`.
+        portion: Share of the training data to read. By default, a leaderboard is read as by `read_scores`, and the
+            output of the tool must have a single share.
+
+    Raises:
+        InputError: The file cannot be read, or has fewer than two models.
+        ConfigError: The output of the tool has several shares, and `portion` is None.
     """
     head, _ = read_csv(file)
     if not set(REFERENCE_COLUMNS) <= set(head):

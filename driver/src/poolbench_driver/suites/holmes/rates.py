@@ -185,7 +185,7 @@ def examples(name: str, leader: str, data: ProbingData, predictions: Sequence[Ro
 
 
 def texts_of(instance: Mapping[str, Any], passages: Mapping[str, Row]) -> Iterator[Row]:
-    """Yield text and spans of an instance, or of both sides of a pair. A text read as a whole has no spans."""
+    """Yield the text and the spans of an instance, or of each side of a pair. A span of the whole text is left out."""
     for side in ("first", "second"):
         if pieces := [passages[name] for name in instance[side]]:
             text = pieces[0]["text"]

@@ -76,7 +76,7 @@ class ScoreTable:
         return [kind for kind in TYPES if (self.types == kind).any()]
 
     def of(self, kind: str = "") -> np.ndarray:
-        """Return the scores on the sets of a type, or on all sets [M, n]."""
+        """Return the scores [M, n] on the sets of a type, or on all sets if `kind` is empty."""
         return self.scores[:, self.types == kind] if kind else self.scores
 
     def weights(self, kind: str = "") -> np.ndarray:

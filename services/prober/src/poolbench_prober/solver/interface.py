@@ -151,7 +151,7 @@ class Curvature:
         return self.weight if self.shared is None else self.weight * (1 - self.shared)
 
     def apply(self, change: Array) -> Array:
-        """Return the change of the residual where the margins change."""
+        """Return the second derivative times a change of the margins: the change of the residual to first order."""
         if self.shared is not None:
             change = change - (self.shared * change).sum(-1)[..., None]
         return self.weight * change

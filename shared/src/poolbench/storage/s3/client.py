@@ -65,9 +65,9 @@ class Client(Minio):
     def put_if_absent(self, bucket: str, name: str, data: bytes) -> bool:
         """Store an object if it does not exist yet. Return whether this call stored the object.
 
-        Status 412 means that the object exists. If the response to an earlier attempt was lost, the object may be ours,
-        and then carries our mark. Status 409 means that another conditional write is in progress. The request is then
-        repeated.
+        Status 412 means that the object exists. If it has the mark of this call, an earlier attempt of this call stored
+        it and the response was lost. Status 409 means that another conditional write is in progress. The request is
+        then repeated.
         """
         mark = uuid.uuid4().hex
         headers: DictType = {CONDITION_HEADER: "*", "Content-Type": OCTET_STREAM, MARK_HEADER: mark}

@@ -29,13 +29,16 @@ _OPEN_DEADLINE_S = 10.0
 
 
 def upload(client: Client, bucket: str, name: str, data: bytes, part_bytes: int) -> None:
-    """Store a large object. Parts are views of `data`, so that nothing is copied.
+    """Store a large object in parts, which are views of `data` and not copies.
 
     minio's own upload leaves its parts behind if it is interrupted (Ctrl-C). It also misses errors that S3 reports in a
     response with status 200.
 
     Raises:
-        StoreError: The service did not combine the parts. No parts are left after this or any other failure.
+        StoreError: The service did not combine the parts.
+
+    After any failure the upload is aborted, which removes the parts. If the service is away, a lifecycle rule of the
+    bucket has to remove them.
     """
     mark = uuid.uuid4().hex
     upload_id = client._create_multipart_upload(bucket, name, {"Content-Type": OCTET_STREAM, MARK_HEADER: mark})

@@ -194,7 +194,7 @@ def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def some(names: Sequence[str], kind: str) -> str:
-    """Return up to three names as a list in text. For more names, return their number and `kind`."""
+    """Return the names with commas between them. If there are more than three, return their number and `kind`."""
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
 
 
