@@ -29,7 +29,7 @@ def prepare(store_uri: str) -> None:
     """Create the bucket if it is absent, and set its policy."""
     bucket = urlsplit(store_uri).netloc
     if not bucket:
-        raise ConfigError(f"{shown(store_uri)} is no s3://bucket or s3://bucket/prefix")
+        raise ConfigError(f"{shown(store_uri)} is not s3://bucket or s3://bucket/prefix")
     client = Client.of(S3Settings.load())
     if not client.bucket_exists(bucket):
         client.make_bucket(bucket)

@@ -73,7 +73,7 @@ def documents(values: Mapping[str, Values]) -> list[Document]:
 
 
 def store_port(endpoint: str) -> int:
-    """Return the port of an S3 endpoint. Raise ConfigError if it is no address, or one that pods cannot reach."""
+    """Return the port of an S3 endpoint. Raise ConfigError if it is not an address, or if pods cannot reach it."""
     parts, ports = urlsplit(endpoint), {"http": 80, "https": 443}
     if parts.scheme not in ports or not parts.hostname:
         raise ConfigError(f"{ENDPOINT} is {endpoint!r}: give http://host[:port] or https://host[:port]")

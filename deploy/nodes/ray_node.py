@@ -34,7 +34,7 @@ _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 def service(name: str) -> str:
     """Return the name of a service; the type of an argument."""
     if name not in SERVICES:
-        raise argparse.ArgumentTypeError(f"{name!r} is no service; choose of {', '.join(SERVICES)}")
+        raise argparse.ArgumentTypeError(f"{name!r} is not a service; choose of {', '.join(SERVICES)}")
     return name
 
 

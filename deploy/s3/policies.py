@@ -24,7 +24,7 @@ def policy(role: str, store_uri: str) -> Policy:
     """Return the policy of a role for the store `s3://bucket/prefix`. Raise ConfigError for another URI."""
     parts = urlsplit(store_uri)
     if parts.scheme != "s3" or not parts.netloc:
-        raise ConfigError(f"{shown(store_uri)} is no store with users: give s3://bucket or s3://bucket/prefix")
+        raise ConfigError(f"{shown(store_uri)} is not a store with users: give s3://bucket or s3://bucket/prefix")
     text = (FOLDER / f"{role}.json").read_text("utf-8")
     store = "/".join(filter(None, (parts.netloc, parts.path.strip("/"))))
     document: Policy = json.loads(text.replace(":::STORE", f":::{store}").replace(":::BUCKET", f":::{parts.netloc}"))

@@ -94,7 +94,7 @@ class ShippedSelection(ArchiveSelection):
         return [positive for positive, _ in couples], [negative for _, negative in couples]
 
     def _spread(self, candidates: Iterator[Candidate], number: int) -> Iterator[Candidate]:
-        """Yield candidates that are no near-duplicates, of each document at most a share of the passages."""
+        """Yield candidates that are not near-duplicates, of each document at most a share of the passages."""
         counts = Counter[str]()
         for candidate in self._accepted(candidates):
             document = document_of(candidate.document.doc_id)

@@ -164,7 +164,7 @@ def test_a_folder_made_by_hand(folder: Path) -> None:
         ("sets/mine.parquet", without("span"), CorpusError, "mine.parquet: no column 'span'"),
         (
             "sets/mine.parquet", lambda row: row | {"label": "noum" if row["id"] == "b" else "noun"}, CorpusError,
-            "row 2: label 'noum' is no class of mine; these are noun, verb",
+            "row 2: label 'noum' is not a class of mine; these are noun, verb",
         ),
         ("sets/mine.parquet", lambda row: row | {"passage": 2}, CorpusError, "there is no passage '2'; there are 2"),
         ("sets/mine.parquet", lambda row: row | {"passage": -1}, CorpusError, "row 1: there is no passage '-1'"),

@@ -99,7 +99,7 @@ class RunConfig(StrictModel):
         return self.model_dump(mode="json", exclude={"evidence"})
 
 
-#: Settings of a file that are no field of a run: they change others.
+#: Settings of a file that are not fields of a run: they change other settings.
 BESIDE_FIELDS = ("preset", "limit")
 
 

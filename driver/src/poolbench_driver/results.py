@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.contracts import Row
 from poolbench.contracts.keys import canonical_json, digest
 from poolbench.statuses import Status
 
@@ -108,6 +109,11 @@ DIGEST_DECIMALS = 6
 def cell_id(row: dict[str, Any]) -> str:
     """Return the id of a row: a hash of the columns in `IDENTITY`. Null columns in `SPARSE` are left out."""
     return digest({name: row.get(name) for name in IDENTITY if row.get(name) is not None or name not in SPARSE}, 16)
+
+
+def is_rank(row: Row) -> bool:
+    """Return whether a row is about the ranks of a run's entrants, and so not a figure of a single cell."""
+    return bool(row["metric"].startswith("rank."))
 
 
 def results_digest(table: pa.Table) -> str:

@@ -34,6 +34,7 @@ from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import markdown_of, parts_markdown
 from poolbench_driver.records import NOTES, Run, create_run
+from poolbench_driver.results import is_rank
 from poolbench_driver.trackers import TRACKERS
 
 #: Folder of the boards below the folder of the runs.
@@ -197,7 +198,7 @@ class SeriesBoard:
         if self.spec.entrant == BoardSpec.entrant:
             return "\n\n".join(parts_markdown(list(rank_parts(build_ranks(self.rows, metric)))))
         rows = _ranked_together(self.rows, replace(self.spec, ranked=(metric,)))
-        return markdown_of(plain_page("", "", rows, self.spec)) if any(map(_is_rank, rows)) else ""
+        return markdown_of(plain_page("", "", rows, self.spec)) if any(map(is_rank, rows)) else ""
 
     def write(self, folder: Path) -> Path:
         """Write the board as Markdown and JSON. Return the path of the Markdown file."""
@@ -221,12 +222,8 @@ def _plain_page(folders: Sequence[Run], rows: list[Row]) -> Page:
 
 def _ranked_together(rows: Sequence[Row], spec: BoardSpec) -> list[Row]:
     """Return rows with ranks over all runs, in place of the ranks within each run."""
-    measured = [row for row in rows if not _is_rank(row)]
+    measured = [row for row in rows if not is_rank(row)]
     return [*measured, *rank_rows(measured, spec)[0]]
-
-
-def _is_rank(row: Row) -> bool:
-    return bool(row["metric"] == "rank.mean")
 
 
 def _line(run: dict[str, Any]) -> str:

@@ -108,7 +108,7 @@ def _checked(definition: ProbingSet, found: Iterable[Sample | Note], notes: list
         elif definition.classes and entry.label not in definition.classes:
             classes = ", ".join(definition.classes)
             raise CorpusError(
-                f"{entry.where}: label {entry.label!r} is no class of {definition.id}; these are {classes}"
+                f"{entry.where}: label {entry.label!r} is not a class of {definition.id}; these are {classes}"
             )
         else:
             seen.add(entry.id)

@@ -357,11 +357,12 @@ class Leaderboard(Shown):
         Of one run also the figures over all blocks: they compare the entrants of this run alone.
         """
         from poolbench_driver.assemble import rank_rows
+        from poolbench_driver.results import is_rank
         from poolbench_driver.series import SeriesBoard
 
         board, alone = SeriesBoard.of(self.runs), len(self.runs) == 1
         spec = board.spec
-        measured = [row for row in board.rows if not row["metric"].startswith("rank.")]
+        measured = [row for row in board.rows if not is_rank(row)]
         figures = [row for row in measured if row["metric"] in spec.shown or (alone and row[spec.block] is None)]
         columns = (spec.entrant, spec.block, "model", "layer", *_FIGURE)
         return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *figures)]

@@ -8,7 +8,7 @@ from typing import Any
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError, InputError, UnknownNameError
 from poolbench_driver.records import Run
-from poolbench_driver.results import IDENTITY
+from poolbench_driver.results import IDENTITY, is_rank
 
 
 def read_results(run: Run) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def join_rows(runs: Sequence[Sequence[Row]]) -> list[Row]:
             if key not in new and any(row[name] != cells[key][name] for name in ("value", "status")):
                 raise InputError(f"two runs have different values of one cell: {_cell(IDENTITY, key)}")
         cells |= new
-        together += [*new.values(), *(row for row in other if _is_rank(row))]
+        together += [*new.values(), *(row for row in other if is_rank(row))]
     return [row for row in together if not row["is_apart"]]
 
 
@@ -115,18 +115,13 @@ def _refuse_incomparable(first: Sequence[Row], second: Sequence[Row], columns: S
 def _by_identity(rows: Iterable[Row], names: Sequence[str], which: str) -> dict[tuple[Any, ...], Row]:
     row_by_identity: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        if _is_rank(row):
+        if is_rank(row):
             continue
         key = tuple(row[name] for name in names)
         if key in row_by_identity:
             raise InputError(f"{which}: two rows of one cell: {_cell(names, key)}")
         row_by_identity[key] = row
     return row_by_identity
-
-
-def _is_rank(row: Row) -> bool:
-    """Return whether a row is about the entrants of one run among themselves."""
-    return bool(row["metric"].startswith("rank."))
 
 
 def _cell(names: Sequence[str], key: Sequence[Any]) -> str:

@@ -47,7 +47,7 @@ class Task(BaseModel):
 
 
 class MalformedTaskError(InputError):
-    """A message is no task, or one of an unsupported version."""
+    """A message is not a task, or is a task of an unsupported version."""
 
 
 def parse_task(message: Mapping[str, Any]) -> Task:

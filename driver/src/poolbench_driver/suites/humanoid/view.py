@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from poolbench.contracts import Row
 from poolbench_driver.contract.page import Cell, Span
 from poolbench_driver.pages.plain import HasFigures, figure, figures_by
+from poolbench_driver.results import is_rank
 from poolbench_driver.suites.humanoid.metrics import PRIMARY, VALENCE
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL
 
@@ -133,7 +134,7 @@ def view_of(run: FinishedRun) -> HumanoidView:
     words: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in run.rows("words"):
         words[row["entrant"], row["layer"]].append(row)
-    of_words = (row for row in rows if row["entrant"] and row["concept"] is None and row["metric"] != "rank.mean")
+    of_words = (row for row in rows if row["entrant"] and row["concept"] is None and not is_rank(row))
     neutral = {row["entrant"] for row in tunes if row["neutral"]}
     amounts = {row["entrant"]: json.loads(row.get("amounts") or "{}") for row in tunes}
     lines = [

@@ -46,7 +46,9 @@ class TokenStates(PooledVectors):
         for states in (states for shard in shards for states in read_states(shard)):
             row = row_of.pop(states.passage_id, None)
             if row is None:
-                raise InputError(f"the kept states hold {states.passage_id!r} twice, or it is no passage of the corpus")
+                raise InputError(
+                    f"the kept states hold {states.passage_id!r} twice, or it is not a passage of the corpus"
+                )
             matrix[row, 0], errors[row], counts_n2[row] = _real_states(states, sinks)
             num_bytes += matrix[row, 0].nbytes
             if num_bytes > max_bytes:
