@@ -25,7 +25,7 @@ from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
 from poolbench_driver.loop.progress import open_display
-from poolbench_driver.records import create_run
+from poolbench_driver.records.folder import create_run
 
 RUN: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "strategies": ["A1_mean", "L1_pos_filtered"]}
 

@@ -25,9 +25,10 @@ from ratios import RATIOS
 
 from poolbench_driver.console.app import Console
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import Run, Runs, create_run, write_state, write_table
-from poolbench_driver.report import page_of
-from poolbench_driver.report import write_report as write_page
+from poolbench_driver.records import Run, Runs
+from poolbench_driver.records.folder import create_run, write_state, write_table
+from poolbench_driver.report.making import page_of
+from poolbench_driver.report.making import write_report as write_page
 from poolbench_driver.results import RESULT_SCHEMA
 
 METRICS = ("d1.auroc", "d1.auroc_test", "d2.best_gain", "d3.robust_ld")

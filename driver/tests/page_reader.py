@@ -8,7 +8,7 @@ from poolbench_driver.evidence import entrant_of, evidence_of, paths_in
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of, markdown_of
 from poolbench_driver.records import Run
-from poolbench_driver.report import page_of
+from poolbench_driver.report.making import page_of
 
 #: A page of the frame's, of which a suite keeps nothing that a test reads.
 BLANK = Page("a suite", "a model", Answer([]), Table([], []))

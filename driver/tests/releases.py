@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from poolbench_driver.records import create_run
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.release.source import Export
 
 

@@ -11,7 +11,8 @@ from poolbench.statuses import RunState
 from poolbench_driver.assemble import assemble
 from poolbench_driver.config import RunConfig
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import Run, create_run, write_failures, write_state, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_failures, write_state, write_table
 from poolbench_driver.stages.failure import Failure
 
 

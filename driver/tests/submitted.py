@@ -8,7 +8,8 @@ from poolbench.config import resolve_model
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.contract.verification import State
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import Run, write_manifest, write_model
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import write_manifest, write_model
 from poolbench_driver.results import results_digest
 from poolbench_driver.sharing.bundle import submit
 from poolbench_driver.sharing.verification import Verification, verify

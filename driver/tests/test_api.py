@@ -36,7 +36,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Cell, Column, Line, Table
 from poolbench_driver.loop import TooManyFailuresError
 from poolbench_driver.loop.progress import open_display
-from poolbench_driver.records import create_run
+from poolbench_driver.records.folder import create_run
 
 Complete = tuple[SteeredArtifacts, dict[str, pa.Table]]
 

@@ -13,8 +13,9 @@ from poolbench.contracts.measures import Measure
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
-from poolbench_driver.records import Run, create_run
-from poolbench_driver.report import page_of, write_report
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run
+from poolbench_driver.report.making import page_of, write_report
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 

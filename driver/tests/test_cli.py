@@ -25,7 +25,8 @@ from poolbench_driver.cli import app, command_line
 from poolbench_driver.cli.help import CONTEXT_SETTINGS, CommandGroup
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
-from poolbench_driver.records import Run, create_run, write_failures, write_state, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_failures, write_state, write_table
 from poolbench_driver.results import result_table
 from poolbench_driver.stages.failure import Failure
 

@@ -17,7 +17,8 @@ from poolbench_driver import leaderboard, load, ranks
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, join_rows
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.pages.boards.ranking import rank_board
-from poolbench_driver.records import Run, create_run, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.results import result_table
 
 Rows = list[dict[str, Any]]

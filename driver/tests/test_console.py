@@ -31,8 +31,9 @@ from poolbench_driver.console.board import BoardSelection, Quantity, tied_with_b
 from poolbench_driver.console.guard import COOKIE, is_valid, session_of
 from poolbench_driver.contract.evidence import EVIDENCE, TEXTS
 from poolbench_driver.pages import html
-from poolbench_driver.records import Run, Runs, local_runs, write_manifest, write_table
-from poolbench_driver.report import write_report
+from poolbench_driver.records import Run, Runs, local_runs
+from poolbench_driver.records.folder import write_manifest, write_table
+from poolbench_driver.report.making import write_report
 
 browser, opened = reading.browser, reading.opened
 

@@ -15,7 +15,7 @@ from poolbench.statistics.response import ResponseGrid, split_openings
 from poolbench_driver.find.search import Search, find, grid_of, screen
 from poolbench_driver.find.selection import Candidate, select
 from poolbench_driver.find.settings import FindSettings
-from poolbench_driver.records import create_run, write_table
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.results import RESULT_SCHEMA
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 

@@ -16,7 +16,7 @@ from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pilots import compare_pilots, read_pilot
-from poolbench_driver.records import create_run, write_state, write_table
+from poolbench_driver.records.folder import create_run, write_state, write_table
 from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench_driver.statistics.training_size import required_training_size
 

@@ -19,19 +19,11 @@ from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import (
-    FirstFigures,
-    Rhythm,
-    Run,
-    RunRecords,
-    Runs,
-    RunWriter,
-    create_run,
-    record,
-    write_manifest,
-    write_state,
-    write_table,
-)
+from poolbench_driver.records import Run, Runs, record
+from poolbench_driver.records.folder import create_run, write_manifest, write_state, write_table
+from poolbench_driver.records.progress import FirstFigures
+from poolbench_driver.records.record import RunRecords
+from poolbench_driver.records.writer import Rhythm, RunWriter
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +12,13 @@ import pyarrow as pa
 import pytest
 from driver.tests.page_reader import heads_of, part_of, rendered, tables_of, texts_of
 from driver.tests.run_folders import assembled
+from tests.waiting import PATIENCE_S
 
 from poolbench_driver.pages.text import ending_of, json_of
-from poolbench_driver.records import Run, write_table
-from poolbench_driver.report import page_of, read_page, write_report
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import write_table
+from poolbench_driver.report.making import page_of, write_report
+from poolbench_driver.report.reading import read_page
 from poolbench_driver.results import result_table
 
 
@@ -87,3 +92,13 @@ def test_a_page_is_read_as_it_was_written_and_made_again_where_a_table_is_newer_
     for damaged in ("{", json.dumps(json.loads(made) | {"version": 2})):
         view.write_text(damaged, "utf-8")
         assert json_of(read_page(folder)) == made
+
+
+def test_what_a_run_says_is_read_without_what_measures_and_draws(finished: tuple[Run, dict[str, pa.Table]]) -> None:
+    folder, _ = finished
+    write_report(folder)
+    code = f"import sys, poolbench_driver as pb; run = pb.load({str(folder.path)!r}); print(run.answer.text, run.board)"
+    heavy = "{'numpy', 'pyarrow', 'vl_convert', 'httpx', 'poolbench.steps', 'poolbench_driver.evidence'}"
+    command = [sys.executable, "-c", f"{code}; assert not {heavy} & set(sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert "A1_mean" in done.stdout

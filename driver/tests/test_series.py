@@ -31,7 +31,9 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.job import Job, prepare
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import Run, RunRecords, run_id, write_state, writer
+from poolbench_driver.records import Run, run_id, writer
+from poolbench_driver.records.folder import write_state
+from poolbench_driver.records.record import RunRecords
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan

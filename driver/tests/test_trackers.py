@@ -20,7 +20,8 @@ from poolbench.errors import UnknownNameError
 from poolbench.registry import Registry
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.job import Outcome
-from poolbench_driver.records import create_run, run_id
+from poolbench_driver.records import run_id
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.trackers import TRACKERS, TrackerKind
 from poolbench_driver.trackers.feed import figures
 

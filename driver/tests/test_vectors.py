@@ -23,8 +23,9 @@ from poolbench.directions.vector_files import encode_gguf, read_vector_file
 from poolbench.errors import InputError
 from poolbench.steps.roles import Cell
 from poolbench_driver.models import ModelInfo, describe
-from poolbench_driver.records import Run, RunRecords, write_model
-from poolbench_driver.records.record import encode_keys
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import write_model
+from poolbench_driver.records.record import RunRecords, encode_keys
 from poolbench_driver.vectors.card import Source, Strength, Vector
 from poolbench_driver.vectors.exporting import FORMATS, export_vector
 from poolbench_driver.vectors.importing import import_vector

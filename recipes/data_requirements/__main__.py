@@ -26,7 +26,7 @@ from poolbench.config import resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.records import Run
-from poolbench_driver.report import read_page
+from poolbench_driver.report.reading import read_page
 from poolbench_driver.suites.data_requirements.report import SetComparison, view_of
 
 MODEL = "smollm2-135m"

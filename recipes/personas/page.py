@@ -15,7 +15,7 @@ from recipes.results import RESULTS, Report, measure, write_page
 
 from poolbench.contracts import Row
 from poolbench_driver.pages.text import items, paragraph, table, with_interval
-from poolbench_driver.report import read_page
+from poolbench_driver.report.reading import read_page
 from poolbench_driver.suites.humanoid.metrics import PRIMARY
 
 MODEL = "smollm2-135m"

@@ -15,7 +15,7 @@ from poolbench.settings import ClusterSettings
 from poolbench_driver.api import loading
 from poolbench_driver.comparison import changes_page
 from poolbench_driver.records import Run
-from poolbench_driver.report import read_page
+from poolbench_driver.report.reading import read_page
 from poolbench_driver.suites.poolbench.presets import FORWARD_STRATEGIES
 
 MODEL = "smollm2-135m"

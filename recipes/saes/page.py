@@ -12,7 +12,7 @@ from pathlib import Path
 from recipes.results import RESULTS, Report, measure, write_page
 from recipes.saes.plans import PRETRAINED
 
-from poolbench_driver.report import read_page
+from poolbench_driver.report.reading import read_page
 
 MODEL = "smollm2-135m"
 STORIES = {

@@ -6,7 +6,7 @@ from driver.tests.suites.test_holmes import folder  # noqa: F401  (a fixture)
 from recipes.results import Report, write_page
 
 from poolbench_driver.records import Run
-from poolbench_driver.report import read_page
+from poolbench_driver.report.reading import read_page
 
 
 def test_a_page_has_its_introduction_command_reports_and_picture(folder: Run, tmp_path: Path) -> None:  # noqa: F811

@@ -159,8 +159,8 @@ from pathlib import Path
 from poolbench_driver.results import result_table
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import create_run, write_failures, write_table
-from poolbench_driver.report import write_report
+from poolbench_driver.records.folder import create_run, write_failures, write_table
+from poolbench_driver.report.making import write_report
 
 output = Path(sys.argv[1])
 folder = create_run(output, load_run_config(None, {"preset": "demo", "suite": "best_layer"}))

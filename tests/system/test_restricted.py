@@ -32,7 +32,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.cluster.copying import copy_store
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import create_run, write_table
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.release.activations import export_activations
 from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.scorers import export_scorers

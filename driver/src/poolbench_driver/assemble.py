@@ -16,7 +16,8 @@ from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import BoardSpec
 from poolbench_driver.loop import FoundDamageError
 from poolbench_driver.pages.boards.ranking import RankBoard, board_of
-from poolbench_driver.records import NOTES, now
+from poolbench_driver.records import NOTES
+from poolbench_driver.records.folder import now
 from poolbench_driver.results import cell_id, result_table
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan

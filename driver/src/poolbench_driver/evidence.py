@@ -30,7 +30,8 @@ from poolbench_driver.pages.plain import figure, is_rank, number
 from poolbench_driver.pages.text import interval, listed
 from poolbench_driver.pages.tokens import explained_blocks, feature_parts
 from poolbench_driver.queries.embedding import Embedder, Reference
-from poolbench_driver.records import Run, recall_concepts, write_table
+from poolbench_driver.records import Run, recall_concepts
+from poolbench_driver.records.folder import write_table
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.statistics.wilcoxon import least_p
 

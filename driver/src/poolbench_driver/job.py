@@ -23,16 +23,11 @@ from poolbench_driver.loop import FoundDamageError, OutdatedPlanError, RunLoop, 
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
-from poolbench_driver.records import (
-    FirstFigures,
-    Run,
-    RunWriter,
-    write_failures,
-    write_manifest,
-    write_model,
-    write_table,
-)
-from poolbench_driver.report import page_of, write_page
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import write_failures, write_manifest, write_model, write_table
+from poolbench_driver.records.progress import FirstFigures
+from poolbench_driver.records.writer import RunWriter
+from poolbench_driver.report.making import page_of, write_page
 from poolbench_driver.results import results_digest
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan, committed_keys, first_notes

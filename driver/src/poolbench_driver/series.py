@@ -33,7 +33,8 @@ from poolbench_driver.pages.boards.rank_parts import rank_parts
 from poolbench_driver.pages.boards.ranks import build_ranks, ranked_metrics
 from poolbench_driver.pages.plain import plain_page
 from poolbench_driver.pages.text import markdown_of, parts_markdown
-from poolbench_driver.records import NOTES, Run, create_run
+from poolbench_driver.records import NOTES, Run
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.results import is_rank
 from poolbench_driver.trackers import TRACKERS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from driver.tests.conftest import Driver
 
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import create_run, write_state
+from poolbench_driver.records.folder import create_run, write_state
 
 
 def test_what_is_narrow_has_more_with_wide(cli: Driver, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typer.testing import Result
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.reproduce import num_steered_texts
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import Run, create_run, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.results import result_table
 
 

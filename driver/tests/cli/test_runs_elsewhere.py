@@ -22,7 +22,10 @@ from poolbench_driver import load
 from poolbench_driver.cli.upkeep import needed_by, unneeded
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import Outcome
-from poolbench_driver.records import Run, RunRecords, Runs, RunWriter, create_run, write_state
+from poolbench_driver.records import Run, Runs
+from poolbench_driver.records.folder import create_run, write_state
+from poolbench_driver.records.record import RunRecords
+from poolbench_driver.records.writer import RunWriter
 
 pytestmark = pytest.mark.lane(name="series")
 

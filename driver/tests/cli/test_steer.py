@@ -27,8 +27,8 @@ from poolbench.errors import InputError
 from poolbench_driver import Piece
 from poolbench_driver.api.cluster import Cluster
 from poolbench_driver.cli.steer import parse_edit, show
-from poolbench_driver.records import create_run, write_table
 from poolbench_driver.records.features import FEATURES_SCHEMA
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.vectors.card import Application, Strength
 
 KEY = "0123456789abcdef" * 2

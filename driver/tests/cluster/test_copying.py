@@ -15,7 +15,7 @@ from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, store_id
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cluster.copying import copy_store
-from poolbench_driver.records import create_run
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.results import results_digest
 
 

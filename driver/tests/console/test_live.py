@@ -25,8 +25,11 @@ from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.loop.progress import Recording, open_display
-from poolbench_driver.records import FirstFigures, Rhythm, Run, RunRecords, Runs, RunWriter, create_run
-from poolbench_driver.records.progress import MOST, Progress, StageProgress
+from poolbench_driver.records import Run, Runs
+from poolbench_driver.records.folder import create_run
+from poolbench_driver.records.progress import MOST, FirstFigures, Progress, StageProgress
+from poolbench_driver.records.record import RunRecords
+from poolbench_driver.records.writer import Rhythm, RunWriter
 
 MARKUP = "<img src=x onerror=alert(1)>"
 in_chromium = pytest.mark.lane(name="browser")

@@ -25,7 +25,7 @@ from poolbench.storage.damage import objects_set_aside, set_object_aside
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.loop import FoundDamageError, OutdatedPlanError
-from poolbench_driver.records import create_run, write_table
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.results import results_digest
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.stage import Plan

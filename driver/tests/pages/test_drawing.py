@@ -7,6 +7,7 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+from pydantic import TypeAdapter
 
 from poolbench_driver.contract.page import Picture
 from poolbench_driver.contract.vega import COLOURS, VARIABLES, drawn
@@ -110,3 +111,26 @@ def test_a_picture_asks_no_network() -> None:
     spec = {"data": {"url": "https://127.0.0.1:9/figures.json"}, "mark": "point", "encoding": {"x": {"field": "x"}}}
     with pytest.raises(ValueError, match="External data url not allowed"):
         drawn(spec)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><a href='javascript:alert(1)'><text>a</text></a></svg>",
+        "<svg xmlns='http://www.w3.org/2000/svg'><g style='background:url(//a.example)'/></svg>",
+        "<script>alert(1)</script>",
+        "<svg",
+        None,
+        7,
+    ],
+)
+def test_a_written_picture_is_taken_as_it_is_and_drawn_again_where_it_holds_more_than_shapes_and_texts(
+    foreign: object,
+) -> None:
+    pictures, drawn_once = TypeAdapter(Picture), figure(("one", "two"))
+    written = json.loads(pictures.dump_json(drawn_once))
+    moved = written | {"svg": written["svg"].replace(">one<", ">moved<")}
+    assert pictures.validate_json(json.dumps(moved)).svg == moved["svg"] != written["svg"]
+    assert pictures.validate_json(json.dumps(written | {"svg": foreign})).svg == written["svg"]

@@ -14,18 +14,8 @@ from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.records import (
-    Run,
-    Runs,
-    create_run,
-    find_run,
-    find_runs,
-    run_at,
-    write_failures,
-    write_manifest,
-    write_state,
-    write_table,
-)
+from poolbench_driver.records import Run, Runs, find_run, find_runs, run_at
+from poolbench_driver.records.folder import create_run, write_failures, write_manifest, write_state, write_table
 from poolbench_driver.records.run import FOLDER_VERSION, manifest_files
 from poolbench_driver.stages.failure import Failure
 

@@ -12,10 +12,11 @@ from driver.tests.releases import content_of
 from driver.tests.run_folders import assembled
 
 from poolbench.errors import IntegrityError, NotFoundError
-from poolbench_driver.records import Run, RunRecords, Runs, create_run, write_manifest, write_table
-from poolbench_driver.records.record import encode_keys
+from poolbench_driver.records import Run, Runs
+from poolbench_driver.records.folder import create_run, write_manifest, write_table
+from poolbench_driver.records.record import RunRecords, encode_keys
 from poolbench_driver.release.run import export_run
-from poolbench_driver.report import write_report
+from poolbench_driver.report.making import write_report
 
 
 @pytest.fixture(scope="module")

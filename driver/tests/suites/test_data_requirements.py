@@ -30,7 +30,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run
-from poolbench_driver.report import page_of
+from poolbench_driver.report.making import page_of
 from poolbench_driver.statistics.mcnemar import mcnemar_power
 from poolbench_driver.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name

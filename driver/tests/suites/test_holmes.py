@@ -32,8 +32,9 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.records import Run, create_run, write_table
-from poolbench_driver.report import page_of
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_table
+from poolbench_driver.report.making import page_of
 from poolbench_driver.series import SeriesBoard, prepare_all, prepare_dry
 from poolbench_driver.stages import probing_sets
 from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size

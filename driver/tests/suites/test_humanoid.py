@@ -34,7 +34,8 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
-from poolbench_driver.records import Run, create_run
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.results import result_table
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.stages.scope import Scope, resolve_names

@@ -20,7 +20,8 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.records import Run, create_run, write_manifest, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_manifest, write_table
 from poolbench_driver.results import result_table, results_digest
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.rerun import Rerun

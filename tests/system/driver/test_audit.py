@@ -18,8 +18,10 @@ from poolbench_corpora.audit import audit
 from poolbench_corpora.audit.training import Training
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import assemble
+from poolbench_driver.pages.text import markdown_of
 from poolbench_driver.records import Run
-from poolbench_driver.report import leaderboard_markdown, write_report
+from poolbench_driver.report.making import write_report
+from poolbench_driver.report.reading import read_page
 
 METRIC = "d1.excess_over_confound"
 CONCEPT = "contrast"
@@ -108,7 +110,7 @@ def test_the_verdict_stands_beside_the_board(made: Any, tmp_path: Path) -> None:
     tables = assemble(run.plan, run.artifacts, {}, "run-1")
     assert set(tables["audit"]["verdict"].to_pylist()) == {"confounded"}
     folder = folder_of(tables, tmp_path / "run-1")
-    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
+    page, markdown = write_report(folder).read_text("utf-8"), markdown_of(read_page(folder))
     for text in (page, markdown):
         assert "Verdict on the passages" in text and METRIC in text
         assert "punctuation alone separates the classes" in text

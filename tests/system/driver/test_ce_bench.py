@@ -47,8 +47,9 @@ from poolbench_driver.cluster.services import Services
 from poolbench_driver.console.app import Console
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.evidence import tokens_of
-from poolbench_driver.records import Run, Runs, create_run, write_model
-from poolbench_driver.report import page_of, write_report
+from poolbench_driver.records import Run, Runs
+from poolbench_driver.records.folder import create_run, write_model
+from poolbench_driver.report.making import page_of, write_report
 from poolbench_driver.series import SeriesBoard
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan

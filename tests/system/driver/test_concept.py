@@ -25,7 +25,8 @@ from poolbench_corpora.planted import build_planted
 from poolbench_driver.assemble import why_empty
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
-from poolbench_driver.records import create_run, recall_concepts, run_id
+from poolbench_driver.records import recall_concepts, run_id
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.release.run import passages_source
 from poolbench_driver.release.source import releasable_concepts
 from poolbench_driver.stages.scope import neighbours_of

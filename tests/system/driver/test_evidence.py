@@ -18,7 +18,8 @@ from poolbench_driver.contract.page import SideBySide
 from poolbench_driver.evidence import evidence_of, keep_texts, tokens_of
 from poolbench_driver.queries.embedding import Embedder
 from poolbench_driver.queries.texts import TextLine
-from poolbench_driver.records import Run, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import write_table
 
 folder, made = of_driver.folder, of_driver.made
 

@@ -28,7 +28,8 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.verification import Check, State
 from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.dataset_folder import CHECKSUMS, files_below, sha256_of, write_checksums
-from poolbench_driver.records import Run, Runs, write_manifest, write_state, write_table
+from poolbench_driver.records import Run, Runs
+from poolbench_driver.records.folder import write_manifest, write_state, write_table
 from poolbench_driver.records.record import encode_keys
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.board import build

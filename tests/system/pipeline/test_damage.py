@@ -16,7 +16,7 @@ from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.job import prepare
-from poolbench_driver.records import create_run
+from poolbench_driver.records.folder import create_run
 
 pytestmark = pytest.mark.lane(name="series")
 

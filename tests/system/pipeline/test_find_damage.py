@@ -25,8 +25,7 @@ from poolbench_driver.find.damage import (
     benign_of,
     pairs_table,
 )
-from poolbench_driver.records import RunRecords
-from poolbench_driver.records.record import encode_keys
+from poolbench_driver.records.record import RunRecords, encode_keys
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import Source, Vector
 from poolbench_extractor.service import create

@@ -23,7 +23,8 @@ from poolbench_driver.find.held_out import HeldOutText, held_out_texts, text_key
 from poolbench_driver.find.scoring import scorers_of
 from poolbench_driver.find.selection import Candidate, Selection, select
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts, side_effect
-from poolbench_driver.records import Run, create_run, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_scorer.classifiers.scorer import load_scorer

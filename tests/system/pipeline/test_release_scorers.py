@@ -17,7 +17,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import create_run, write_table
+from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export
 from poolbench_driver.results import result_table

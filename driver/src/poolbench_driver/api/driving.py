@@ -22,7 +22,9 @@ from poolbench_driver.contract.load import default_preset, load_run_config
 from poolbench_driver.job import Job, Outcome
 from poolbench_driver.loop.progress import Display, JsonDisplay, open_display
 from poolbench_driver.queries.plain_values import of_plain_values
-from poolbench_driver.records import UNFINISHED, RunRecords, create_run
+from poolbench_driver.records import UNFINISHED
+from poolbench_driver.records.folder import create_run
+from poolbench_driver.records.record import RunRecords
 from poolbench_driver.series import prepare_all, run_all
 
 #: How long the end of this process waits for each run to record that it was interrupted.

@@ -11,7 +11,6 @@ from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver import records
 from poolbench_driver.api.notebook import Board, Chart, Rows, Shown, View, part_of
 from poolbench_driver.records import find_run, recall_concepts, without_copies
-from poolbench_driver.waiting import waiting
 
 if TYPE_CHECKING:
     from poolbench.contracts import Row
@@ -66,23 +65,25 @@ class Run(records.Run):
         Raises:
             NotFoundError: The run has no such table; the message lists the tables that it has.
         """
+        self._require(name)
+        return Rows(self.tables[name])
+
+    def _require(self, name: str) -> None:
         if name not in self.tables:
             names = ", ".join(self.tables) or "none: the same `poolbench-driver run` command writes them at its end"
             raise NotFoundError(
                 f"run {self.id} (state: {self.state or 'unknown'}) has no table {name!r}; it has {names}"
             )
-        return Rows(self.tables[name])
 
     @property
     def page(self) -> Page:
         """Return the report of the run as data: answer, board, pictures and parts."""
-        from poolbench_driver.report import read_page
+        from poolbench_driver.report.reading import read_page
 
-        self.table("results")
+        self._require("results")
         written_ns = self.file("results.parquet").stat().st_mtime_ns
         if self._page is None or self._page[0] != written_ns:
-            with waiting(f"reading what run {self.id} says"):
-                self._page = written_ns, read_page(self)
+            self._page = written_ns, read_page(self)
         return self._page[1]
 
     @property
@@ -346,10 +347,11 @@ class Leaderboard(Shown):
     @property
     def markdown(self) -> str:
         """Return the board as `poolbench-driver leaderboard` prints it."""
-        from poolbench_driver.report import leaderboard_markdown
+        from poolbench_driver.pages.text import markdown_of
+        from poolbench_driver.report.reading import read_page
         from poolbench_driver.series import SeriesBoard
 
-        return leaderboard_markdown(self.runs[0]) if len(self.runs) == 1 else SeriesBoard.of(self.runs).shown()
+        return markdown_of(read_page(self.runs[0])) if len(self.runs) == 1 else SeriesBoard.of(self.runs).shown()
 
     def to_pylist(self) -> list[Row]:
         """Return the mean ranks, and the figures that the board shows, each with its block.
@@ -368,7 +370,7 @@ class Leaderboard(Shown):
         return [{column: row.get(column) for column in columns} for row in (*rank_rows(measured, spec)[0], *figures)]
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
-        from poolbench_driver.report import read_page
+        from poolbench_driver.report.reading import read_page
         from poolbench_driver.series import SeriesBoard
 
         if len(self.runs) > 1:

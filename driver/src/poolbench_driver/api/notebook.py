@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,18 +184,23 @@ class Board(Rows):
     """
 
     def __init__(self, table: Table) -> None:
+        self.table = table
+
+    @cached_property
+    def arrow(self) -> pa.Table:  # type: ignore[override]
+        """Return the board as an Arrow table."""
         import pyarrow as pa
 
-        self.table, columns = table, list[tuple[str, list[Any]]]()
-        for place, column in enumerate(table.columns):
+        columns = list[tuple[str, list[Any]]]()
+        for place, column in enumerate(self.table.columns):
             name = f"{column.group} {column.head}".strip()
-            cells = [line.cells[place] if place < len(line.cells) else None for line in table.lines]
+            cells = [line.cells[place] if place < len(line.cells) else None for line in self.table.lines]
             has_values = any(cell is not None and cell.value is not None for cell in cells)
             columns.append((name, [cell and (cell.value if has_values else cell.text) for cell in cells]))
             if column.has_intervals:
                 columns.append((f"{name} low", [cell and cell.ci_low for cell in cells]))
                 columns.append((f"{name} high", [cell and cell.ci_high for cell in cells]))
-        super().__init__(pa.Table.from_arrays([pa.array(cells) for _, cells in columns], [name for name, _ in columns]))
+        return pa.Table.from_arrays([pa.array(cells) for _, cells in columns], [name for name, _ in columns])
 
     def _view(self) -> tuple[Answer | None, Sequence[Part]]:
         return None, [part_of(self.table)]

@@ -50,7 +50,8 @@ def run_(output: Output, run: RunName = "latest", runs: RunsFolder = Path("runs"
 def in_store(run: str, runs: Path) -> tuple[Artifacts, Run, frozenset[str]]:
     """Return the object store, a run of it by its name, and the keys of the artifacts that the run needs."""
     from poolbench_driver.cluster.session import open_artifacts
-    from poolbench_driver.records import RunRecords, find_run, recall_concepts
+    from poolbench_driver.records import find_run, recall_concepts
+    from poolbench_driver.records.record import RunRecords
 
     artifacts, folder = open_artifacts(), find_run(runs, run)
     recall_concepts(folder)

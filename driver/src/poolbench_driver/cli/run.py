@@ -211,7 +211,7 @@ def _run(
     as_json: bool,
 ) -> int:
     from poolbench_driver.loop.progress import open_display
-    from poolbench_driver.records import create_run
+    from poolbench_driver.records.folder import create_run
     from poolbench_driver.series import prepare_all
 
     open_display(display)  # a wrong name is reported before the runs are planned
@@ -328,7 +328,7 @@ def layers_of(text: str | None) -> list[int | float | str] | None:
 
 def _detach(folder: Run, *, num_later: int, as_json: bool) -> int:
     """Start this command without --detach in a session of its own, which outlives the terminal."""
-    from poolbench_driver.records import write_state
+    from poolbench_driver.records.folder import write_state
 
     log = folder.file("driver.log")
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]

@@ -30,7 +30,7 @@ RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
 def report(name: RunName = "latest", output: RunsFolder = Path("runs")) -> None:
     """Write the report of a run again from its tables."""
     from poolbench_driver.records import find_run
-    from poolbench_driver.report import write_report
+    from poolbench_driver.report.making import write_report
 
     typer.echo(str(write_report(find_run(output, name))))
 

@@ -72,7 +72,8 @@ def gc(
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.states import imported_keys
-    from poolbench_driver.records import RunRecords, Runs
+    from poolbench_driver.records import Runs
+    from poolbench_driver.records.record import RunRecords
 
     session = open_session()
     records = RunRecords(session.artifacts.store)
@@ -117,7 +118,7 @@ def needed_by(runs: Iterable[Run], session: Session) -> set[str]:
     A run that has no record and cannot be planned, or whose record is damaged, raises an error: its artifacts are
     unknown.
     """
-    from poolbench_driver.records import RunRecords
+    from poolbench_driver.records.record import RunRecords
 
     records, keys = RunRecords(session.artifacts.store), set[str]()
     for run in runs:

@@ -56,7 +56,7 @@ def view(
 def open_page(name: RunName = "latest", output: RunsFolder = Path("runs")) -> None:
     """Open the page of a run in the browser; without a browser, print where it is."""
     from poolbench_driver.records import find_run
-    from poolbench_driver.report import write_report
+    from poolbench_driver.report.making import write_report
 
     folder = find_run(output, name)
     page = folder.file("report") / "index.html"

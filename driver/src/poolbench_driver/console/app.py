@@ -35,7 +35,7 @@ from poolbench_driver.evidence import ReadStore, entrant_of, evidence_of, store_
 from poolbench_driver.pages.html import Surroundings, html_of, login_html, parts_html
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import Run, Runs
-from poolbench_driver.report import read_page
+from poolbench_driver.report.reading import read_page
 
 #: Makes the page of a request.
 View = Callable[[Request], Page]
@@ -130,7 +130,8 @@ class Console:
             return HTMLResponse(parts_html(page.parts))
         if request.path_params and not request.url.path.endswith("/"):  # below the page of its run
             page = page.with_cells(lambda cell: replace(cell, opens=f"../{cell.opens}" if cell.opens else ""))
-        return HTMLResponse(html_of(page, around=self._around(request, *scripts)))
+        around = self._around(request, *scripts)
+        return HTMLResponse(await run_in_threadpool(html_of, page, around=around))
 
     def _around(self, request: Request, *scripts: str) -> Surroundings:
         start, links = start_of(request), _LINKS if self.services is not None else _LINKS[:_WITHOUT_CLUSTER]

@@ -11,7 +11,8 @@ from poolbench.storage import store_id
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.cluster.session import open_artifacts
 from poolbench_driver.console.app import Console
-from poolbench_driver.records import RunRecords, Runs
+from poolbench_driver.records import Runs
+from poolbench_driver.records.record import RunRecords
 
 
 def application() -> Border:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
-from poolbench_driver.contract.vega import VARIABLES, Spec, drawn
+from poolbench_driver.contract.vega import VARIABLES, Spec, drawn, is_drawing
 
 VERSION: Literal[1] = 1  # raised when a reader of the JSON must change
 
@@ -142,6 +142,15 @@ class Picture:
     def svg(self) -> str:
         """The specification drawn as SVG, in colours that are variables of the page."""
         return drawn(self.spec, VARIABLES)
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _as_written(cls, value: Any, validate: pydantic.ModelWrapValidatorHandler[Picture]) -> Picture:
+        """Take the SVG of a written page, because drawing it again takes .1 s."""
+        picture = validate(value)
+        if isinstance(value, dict) and is_drawing(svg := value.get("svg")):
+            vars(picture)["svg"] = svg
+        return picture
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,13 @@ THEME: Any = {
     "text": {"color": INK, "fontSize": 10},
 }  # fmt: skip
 _SVG = "http://www.w3.org/2000/svg"
+#: What a picture is made of. None of it can hold a script, a style or an address.
+_ELEMENTS = frozenset({"svg", "g", "path", "line", "text"})
+_ATTRIBUTES = frozenset(
+    {"aria-hidden", "aria-label", "aria-roledescription", "d", "fill", "fill-opacity", "font-size", "font-weight",
+     "height", "opacity", "overflow", "role", "stroke", "stroke-dasharray", "stroke-miterlimit", "stroke-opacity",
+     "stroke-width", "text-anchor", "transform", "viewBox", "width", "x2", "y2"}
+)  # fmt: skip
 #: Attributes that say what holds anyway, or what the page says: its font is that of the text.
 _IDLE = ("font-family", "pointer-events", "class", "version")
 _DEFAULTS = {("opacity", "1"), ("transform", "translate(0,0)"), ("role", "graphics-object")}
@@ -54,6 +61,21 @@ def drawn(spec: Spec, variables: Mapping[str, str] | None = None) -> str:
     if variables is None:
         root.set("font-family", "system-ui, sans-serif")
     return ElementTree.tostring(root, encoding="unicode").replace("ns0:", "").replace(":ns0=", "=")
+
+
+def is_drawing(svg: object) -> bool:
+    """Return whether a text is an SVG of shapes and texts alone, as `drawn` writes most pictures.
+
+    A run's folder may come from others, so a script, a link or a style in it must not reach a page.
+    """
+    if not isinstance(svg, str):
+        return False
+    try:
+        elements = list(ElementTree.fromstring(svg).iter())
+    except ElementTree.ParseError:
+        return False
+    known = {f"{{{_SVG}}}{name}" for name in _ELEMENTS}
+    return all(element.tag in known and element.attrib.keys() <= _ATTRIBUTES for element in elements)
 
 
 #: Pixels of a saved PNG for each pixel of a specification.

@@ -17,8 +17,8 @@ from poolbench_driver.corpora.sources import absent_concepts
 from poolbench_driver.find.figures import card_measure
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
-from poolbench_driver.records import RunRecords
 from poolbench_driver.records import run_id as id_of_run
+from poolbench_driver.records.record import RunRecords
 from poolbench_driver.stages.stage import Draft, Plan, PlannedWork, Stage, committed_keys
 from poolbench_driver.stages.steering import Scorers, plan_scorers, plan_scores_of
 from poolbench_driver.suites.poolbench.measures.prompting import Scored

@@ -1,6 +1,7 @@
 """A page as Markdown or JSON, and the end of it that a run prints."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from textwrap import fill
 from typing import Any
 
@@ -121,16 +122,21 @@ def _in_one_line(passage: Passage) -> str:
     return " ".join(passage.text.split())
 
 
+@cache
+def _pages() -> TypeAdapter[Page]:
+    return TypeAdapter(Page)
+
+
 def json_of(page: Page) -> str:
     """Return a page as JSON. Numbers stand beside their texts, and each null has its reason."""
-    return TypeAdapter(Page).dump_json(page, indent=1).decode()
+    return _pages().dump_json(page, indent=1).decode()
 
 
 def page_from(content: bytes) -> Page:
     """Parse the JSON of a page. Raise ValueError if it is not a page of this version."""
-    return TypeAdapter(Page).validate_json(content)
+    return _pages().validate_json(content)
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a page."""
-    return TypeAdapter(Page).json_schema(mode="serialization")
+    return _pages().json_schema(mode="serialization")

@@ -12,16 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from filecmp import cmp
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError, shown
-from poolbench.settings import ClusterSettings
 from poolbench.statuses import RunState
-from poolbench.storage import open_store
-from poolbench.storage.base import ObjectStore
-from poolbench_driver.cluster.session import open_artifacts
-from poolbench_driver.records.record import RunRecords
 from poolbench_driver.records.run import (
     CONFIG_FILE,
     MANIFEST_FILE,
@@ -32,6 +27,11 @@ from poolbench_driver.records.run import (
     require_version,
     run_id,
 )
+
+if TYPE_CHECKING:  # what reads an object store is imported when a store is read
+    from poolbench.settings import ClusterSettings
+    from poolbench.storage.base import ObjectStore
+    from poolbench_driver.records.record import RunRecords
 
 #: The name of the run that was started last.
 LATEST = "latest"
@@ -135,6 +135,9 @@ class Runs:
 
 def open_runs(output: Path, settings: ClusterSettings | None = None) -> Runs:
     """Return the runs below a folder and in the object store of a cluster. Raise ConfigError if there is none."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records.record import RunRecords
+
     return Runs(output, RunRecords(open_artifacts(settings).store))
 
 
@@ -151,12 +154,19 @@ def find_run(output: Path, name: str) -> Run:
         return Runs(output).find(run_name)
     except NotFoundError as error:
         try:
-            runs = Runs(output, RunRecords(open_store(place))) if place else open_runs(output)
+            runs = _runs_of_store(output, place) if place else open_runs(output)
         except ConfigError:
             if place:
                 raise
             raise error from None  # without a store, the folder alone was asked
     return runs.fetch(runs.find(run_name))
+
+
+def _runs_of_store(output: Path, uri: str) -> Runs:
+    from poolbench.storage import open_store
+    from poolbench_driver.records.record import RunRecords
+
+    return Runs(output, RunRecords(open_store(uri)))
 
 
 def find_runs(output: Path, names: Iterable[str]) -> list[Run]:

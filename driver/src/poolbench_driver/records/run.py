@@ -11,18 +11,15 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
-from poolbench_driver.config import RunConfig
-from poolbench_driver.contract.load import load_run_config
-from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.dataset_folder import lives
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from poolbench_driver.config import RunConfig
     from poolbench_driver.contract.suite import SuiteInfo
     from poolbench_driver.models import ModelInfo
 
@@ -67,6 +64,8 @@ class Run:
     @cached_property
     def config(self) -> RunConfig:
         """Return the configuration. Raise ConfigError if the file is damaged or of another version."""
+        from poolbench_driver.contract.load import load_run_config
+
         try:
             return load_run_config(self.file(CONFIG_FILE), {})
         except ConfigError as error:
@@ -76,6 +75,8 @@ class Run:
     @property
     def suite(self) -> SuiteInfo:
         """Return the metadata of the suite of the run."""
+        from poolbench_driver.contract.registry import SUITES
+
         return SUITES.get(self.config.suite)
 
     @property
@@ -263,6 +264,8 @@ def run_id(config: RunConfig) -> str:
 
     A user may remove a concept and add it again with other passages, so the hash contains the revisions of passages.
     """
+    from poolbench.concepts import CONCEPTS
+
     corpus_by_concept = {name: corpus for name in config.concept_ids if (corpus := CONCEPTS.get(name).corpus)}
     if corpus_by_concept:
         digest = hashlib.sha256(

@@ -16,7 +16,8 @@ from poolbench.storage import Artifacts
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import MODEL_LICENCES, model_type
 from poolbench_driver.pages.text import listed
-from poolbench_driver.records import Run, RunRecords, recall_concepts
+from poolbench_driver.records import Run, recall_concepts
+from poolbench_driver.records.record import RunRecords
 from poolbench_driver.vectors.card import (
     Application,
     CardMeasure,

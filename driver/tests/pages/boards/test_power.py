@@ -22,7 +22,8 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import BoardSpec, Suite, SuiteInfo
 from poolbench_driver.pages.boards.power import PairPower, neighbours, power_table, sentence
 from poolbench_driver.pages.text import block_markdown
-from poolbench_driver.records import Run, create_run
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import create_run
 from poolbench_driver.results import result_table
 from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench_driver.statistics.paired_power import paired_power

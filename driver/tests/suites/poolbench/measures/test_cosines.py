@@ -24,8 +24,8 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Details, Prose
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import create_run
-from poolbench_driver.report import page_of
+from poolbench_driver.records.folder import create_run
+from poolbench_driver.report.making import page_of
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.poolbench.measures.cosines import cosine_board, cosine_rows

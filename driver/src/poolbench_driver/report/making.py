@@ -1,4 +1,4 @@
-"""The page of a run, as HTML, as Markdown and as JSON: what its suite says, then nulls, failures and provenance."""
+"""Make the page of a run: what its suite says, then nulls, failures and provenance."""
 
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +11,7 @@ from poolbench_driver.evidence import opened_by
 from poolbench_driver.pages.boards.power import neighbours, sentence
 from poolbench_driver.pages.html import Surroundings, html_of
 from poolbench_driver.pages.plain import plain_page
-from poolbench_driver.pages.text import json_of, markdown_of, page_from
+from poolbench_driver.pages.text import json_of
 from poolbench_driver.records import NOTES, Run
 from poolbench_driver.results import results_digest
 
@@ -19,21 +19,6 @@ from poolbench_driver.results import results_digest
 def write_report(run: Run) -> Path:
     """Write the report page of a run, and return its path. Raise NotFoundError if the run has no results yet."""
     return write_page(run, page_of(run))
-
-
-def read_page(run: Run) -> Page:
-    """Return the report page of a run, read from `view.json`.
-
-    If the file is absent, damaged or older than a table of the run, make the page again.
-    """
-    view = run.file("report") / "view.json"
-    try:
-        written_ns = view.stat().st_mtime_ns
-        if all(table.stat().st_mtime_ns <= written_ns for table in run.path.glob("*.parquet")):
-            return page_from(view.read_bytes())
-    except (OSError, ValueError):
-        pass
-    return page_of(run)
 
 
 def page_of(run: Run) -> Page:
@@ -66,11 +51,6 @@ def write_page(run: Run, page: Page) -> Path:
     write_at_once(target.with_name("view.json"), json_of(page))
     write_at_once(target, html)
     return target
-
-
-def leaderboard_markdown(run: Run) -> str:
-    """Return the report page of a run as Markdown."""
-    return markdown_of(read_page(run))
 
 
 def _facts_of(run: Run) -> Facts:
