@@ -1,6 +1,6 @@
 """Compare `scale.py` with a real cluster: the same plans simulated, and on Ray with replicas whose tasks sleep.
 
-Ray, its replicas, Celery, Redis, leases, the folder store and the drivers are real. A task sleeps as long as the
+Ray, its replicas, Redis, leases, the folder store and the drivers are real. A task sleeps as long as the
 simulation assumes, divided by `--speed`. Two runs with two models begin together. Needs the Debian package
 redis-server.
 """

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ray.serve.schema import TaskProcessorConfig
 
 from poolbench.contracts.tasks import Task
-from poolbench.queue.envelope import TASK_NAME, queue_name
+from poolbench.queue.messages import TASK_NAME, queue_name
 from poolbench.runtime.replica import Replica
 from poolbench.worker.consumer import QueueConsumer
 from poolbench.worker.service import Handler

@@ -11,7 +11,8 @@ from poolbench.contracts.tables import FLUENCY, TEXTS
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, LeaseStore, TaskQueue
 from poolbench.queue.affinity import LOOK_AGAIN_S, Affinity
-from poolbench.queue.envelope import queue_name
+from poolbench.queue.deliveries import Deliveries
+from poolbench.queue.messages import queue_name
 from poolbench.steps import SERVICE_STEPS, scorer, steerer
 from poolbench.storage import Artifacts
 from poolbench.worker.service import Handler
@@ -203,19 +204,19 @@ class Replica:
     def serve(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
         """Take messages and execute them, until the simulation ends."""
         crowded, no_pause = (lambda: self._device.num_in_work > 0), (lambda _: None)  # `Switchboard.wait` pauses
-        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=no_pause, crowded=crowded)
-        channel = queue.broker.celery_app(affinity).connection_for_read().default_channel
+        affinity = Affinity(lambda: self.loaded, self._clock.now_s, crowded=crowded)
+        deliveries = Deliveries(queue.broker, queue_name(self.service), affinity, self._clock.now_s, sleep=no_pause)
         worker = Worker(Sleeper(self.service, self), artifacts, leases)
         while True:
             waits = self._switchboard.any_waiting(self.service)
-            message = channel.basic_get(queue_name(self.service)) if waits else None
+            message = deliveries.next(0.0) if waits else None
             if message is None:
                 self._switchboard.wait(self.service)
                 continue
             self._switchboard.taken(self.service)
             self._device.num_in_work += 1
             try:
-                worker.run(message.payload[1]["task"])
+                worker.run(message.task)
             finally:
                 self._device.num_in_work -= 1
                 message.ack()

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from poolbench.queue import Broker, client, folder, redis_transport
-from poolbench.queue.envelope import understand
+from poolbench.queue.messages import understand
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.loop.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests

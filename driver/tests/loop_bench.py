@@ -1,13 +1,11 @@
 """A loop over a real folder store, a real folder queue and a real worker in a thread, for tests."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +16,9 @@ from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.envelope import Message, queue_name, understand
+from poolbench.queue.deliveries import Deliveries
 from poolbench.queue.leases import FolderLeases
+from poolbench.queue.messages import queue_name
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.worker.service import Handler
@@ -56,13 +55,6 @@ class Adder(TasksOnly):
         io.write_table("sum", pa.table({"x": [total + 1]}))
 
 
-def task_of(message: dict[str, Any]) -> dict[str, Any]:
-    """The task of a message as a consumer gets it."""
-    found = understand(json.dumps(message).encode())
-    assert isinstance(found, Message)
-    return found.task
-
-
 class Consumer(threading.Thread):
     """Takes messages as a replica does; drops the first ``lose`` of them, as a killed one would."""
 
@@ -73,15 +65,13 @@ class Consumer(threading.Thread):
         self.stop = threading.Event()
 
     def run(self) -> None:
-        channel = self.queue.broker.celery_app().connection_for_read().default_channel
-        while not self.stop.wait(0.01):
-            try:
-                message = channel._get(queue_name(self.worker.service.name))
-            except Empty:
+        deliveries = Deliveries(self.queue.broker, queue_name(self.worker.service.name))
+        while not self.stop.is_set():
+            if (message := deliveries.next(0.01)) is None:
                 continue
-            self.taken.append(message["headers"]["id"])
+            self.taken.append(message.task_id)
             if len(self.taken) > self.lose:
-                self._work(task_of(message))
+                self._work(message.task)
 
     def _work(self, task: dict[str, Any]) -> None:
         try:

@@ -15,7 +15,7 @@ from poolbench_driver import cli
 HELP = {"torch", "ray", "vllm", "transformers", "spacy", "sklearn", "scipy"}
 #: What a suite does is loaded for a run alone.
 SUITES = {f"poolbench_driver.suites.{name}.suite" for name in ("holmes", "poolbench")}
-HEAVY = HELP | {"pyarrow", "vl_convert", "celery", "kombu", "numpy", "httpx"}
+HEAVY = HELP | {"pyarrow", "vl_convert", "redis", "numpy", "httpx"}
 #: Packages that only an extra installs, and modules of ours that every client can import without them.
 WITHOUT_EXTRAS = (
     *("poolbench_driver.cluster.session", "poolbench_driver.cluster.dead_letters", "poolbench_driver.doctor"),
@@ -38,7 +38,7 @@ def run(code: str, cwd: Path | None = None) -> str:
 STEPS = {
     "import poolbench_driver": HEAVY,
     "import poolbench_driver.cli": HEAVY,
-    "command('ls', 'strategies', '--json')": {"scipy", "torch", "pyarrow", "celery", "ray", "vl_convert", "httpx"},
+    "command('ls', 'strategies', '--json')": {"scipy", "torch", "pyarrow", "redis", "ray", "vl_convert", "httpx"},
     "command('vectors', 'ls')": {"scipy", "torch", "pyarrow", "transformers", "ray", "gguf", "httpx"},
     "command('ls', 'suites')": HELP | SUITES,
     "command('run', '-h')": HELP | SUITES,
@@ -76,13 +76,13 @@ def test_a_package_that_is_absent_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def absent(**_: object) -> None:
-        raise ModuleNotFoundError("No module named 'kombu.exceptions'", name="kombu.exceptions")
+        raise ModuleNotFoundError("No module named 'redis.exceptions'", name="redis.exceptions")
 
     monkeypatch.setattr(cli, "command_line", lambda name: absent)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    said = "error: this needs kombu, which is not installed here: pip install 'poolbench-driver[queue]'\n"
+    said = "error: this needs redis, which is not installed here: pip install 'poolbench-driver[queue]'\n"
     assert capsys.readouterr().err == said
 
 

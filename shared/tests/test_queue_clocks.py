@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.envelope import MAX_RETRIES
+from poolbench.queue.messages import MAX_RETRIES
 from poolbench.storage import Artifacts, open_store
 
 CLOCKS = (3600, -3600)

@@ -16,8 +16,8 @@ from tests.waiting import wait_until
 
 from poolbench.errors import BrokerError
 from poolbench.queue import Broker, TaskQueue, open_leases
-from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES
 from poolbench.queue.leases import RedisLeases
+from poolbench.queue.messages import KEPT_BYTES, MAX_MESSAGE_BYTES
 
 pytestmark = [
     pytest.mark.lane(name="brokers"),

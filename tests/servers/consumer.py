@@ -12,7 +12,7 @@ from tests.servers.quiet import TasksOnly
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import StoreError
-from poolbench.queue.envelope import TASK_NAME, queue_name
+from poolbench.queue.messages import TASK_NAME, queue_name
 from poolbench.runtime.replica import Replica
 from poolbench.worker.consumer import QueueConsumer
 from poolbench.worker.service import Handler
@@ -63,7 +63,7 @@ def create() -> Echo:
 def main() -> None:
     """Consumes until the consumer ends."""
     config = TaskProcessorConfig(
-        queue_name=queue_name("prober"), adapter_config={"service": "prober", "tasks_at_once": 1}
+        queue_name=queue_name("prober"), adapter_config={"service": "prober", "tasks_at_once": 1, "finish_s": 10}
     )
     consumer = QueueConsumer(config)
     consumer.initialize()

@@ -19,8 +19,8 @@ from typer.testing import Result
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import BrokerError, ConfigError, NotFoundError, UnknownNameError
 from poolbench.queue import TaskQueue
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood
 from poolbench.queue.letters import DeadLetter
+from poolbench.queue.messages import MAX_MESSAGE_BYTES, Misunderstood
 from poolbench_driver.cluster.dead_letters import LetterFilter, LetterOutcome, read_since
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from tests.servers.redis import BROKERS, broker
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.affinity import CROWDED_PATIENCE_S, PATIENCE_S, TURN_S, Affinity
-from poolbench.queue.envelope import queue_name
+from poolbench.queue.deliveries import Deliveries
+from poolbench.queue.messages import queue_name
 
 
 class Consumer:
@@ -19,16 +19,13 @@ class Consumer:
 
     def __init__(self, url: str, loaded: str) -> None:
         self.loaded, self.now_s, self.crowded = loaded, 0.0, False
-        affinity = Affinity(lambda: self.loaded, lambda: self.now_s, sleep=lambda _: None, crowded=lambda: self.crowded)
-        app = Broker(url).celery_app(affinity)
-        self._channel = app.connection_for_read().default_channel
+        affinity = Affinity(lambda: self.loaded, lambda: self.now_s, crowded=lambda: self.crowded)
+        self._deliveries = Deliveries(Broker(url), queue_name("steerer"), affinity, sleep=lambda _: None)
 
     def take(self) -> str:
         """Return the id of the next task; empty if none is taken."""
-        try:
-            return str(self._channel._get(queue_name("steerer"))["headers"]["id"])
-        except Empty:
-            return ""
+        message = self._deliveries.next(0.0)
+        return "" if message is None else message.task_id
 
 
 @pytest.fixture(params=BROKERS)

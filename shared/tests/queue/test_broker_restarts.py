@@ -25,8 +25,8 @@ def _task(kind: str, value: int, **params: str) -> Task:
     return Task(kind=kind, params={"value": value, **params}, outputs={"out": f"prober.echo.{value}"})
 
 
-@pytest.mark.parametrize(("kind", "logged"), [("prober.hold", "Couldn't ack"), ("prober.fail", "Couldn't reject")])
-def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: Path, kind: str, logged: str) -> None:
+@pytest.mark.parametrize("kind", ["prober.hold", "prober.fail"])
+def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: Path, kind: str) -> None:
     port, log = free_port(), tmp_path / "consumer.log"
     url = f"redis://:{redis_server.PASSWORD}@127.0.0.1:{port}/0"
     artifacts, queue = Artifacts(open_store(str(tmp_path / "store"))), TaskQueue(Broker(url))
@@ -38,7 +38,7 @@ def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: 
         broker.kill()
         broker.wait()
         (tmp_path / "end").touch()
-        wait_until(lambda: logged in log.read_text())
+        wait_until(lambda: "does not answer" in log.read_text())
         _start_redis(stack, tmp_path, port)
         queue.send(_task("prober.echo", 2))
         wait_until(lambda: artifacts.exists("prober.echo.2"))

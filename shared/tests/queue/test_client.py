@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kombu.transport import virtual
 from tests.servers.redis import BROKERS, broker
 from tests.waiting import PATIENCE_S
 
@@ -18,8 +17,9 @@ from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.queue import folder as folder_transport
 from poolbench.queue import lists as list_transport
-from poolbench.queue.envelope import queue_name
+from poolbench.queue.deliveries import Deliveries
 from poolbench.queue.leases import FolderLeases
+from poolbench.queue.messages import Message, queue_name
 
 
 def _task(number: int, kind: str = "prober.probe") -> Task:
@@ -38,8 +38,8 @@ def each_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TaskQ
         yield TaskQueue(Broker(url))
 
 
-def _channel(queue: TaskQueue) -> virtual.Channel:
-    return queue.broker.celery_app().connection_for_read().default_channel
+def _deliveries(queue: TaskQueue) -> Deliveries:
+    return Deliveries(queue.broker, queue_name("prober"), sleep=lambda _: None)
 
 
 def test_sent_tasks_wait_in_their_services_queue(each_queue: TaskQueue) -> None:
@@ -59,8 +59,8 @@ def test_oldest_message_comes_first(queue: TaskQueue) -> None:
     sent = [_task(number) for number in range(12)]
     for task in sent:
         queue.send(task)
-    channel = _channel(queue)
-    taken = [channel._get(queue_name("prober"))["headers"]["id"] for _ in sent]
+    deliveries = _deliveries(queue)
+    taken = [_take(deliveries) for _ in sent]
     assert taken == [task.task_id for task in sent]
 
 
@@ -71,12 +71,10 @@ def test_every_message_goes_to_exactly_one_of_many_consumers(queue: TaskQueue) -
     taken: list[str] = []
 
     def consume() -> None:
-        channel = _channel(queue)
-        while True:
-            try:
-                taken.append(channel._get(queue_name("prober"))["headers"]["id"])
-            except folder_transport.Empty:
-                return
+        deliveries = _deliveries(queue)
+        while queue.depth("prober"):
+            if task_id := _take(deliveries):
+                taken.append(task_id)
 
     threads = [threading.Thread(target=consume) for _ in range(4)]
     for thread in threads:
@@ -123,13 +121,12 @@ def test_a_message_that_cannot_be_buried_stays_and_stops_nothing(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    channel = _channel(queue)
+    deliveries = _deliveries(queue)
     with monkeypatch.context() as patched:
         patched.setattr(folder_transport.FolderSpool, "bury_message", full)
-        assert channel._get(queue_name("prober"))["headers"]["id"] == _task(1).task_id
+        assert [_take(deliveries), _take(deliveries)] == [None, _task(1).task_id]
     assert waiting.read_bytes() == b"garbage"
-    with pytest.raises(folder_transport.Empty):
-        _channel(queue)._get(queue_name("prober"))  # the next consumer tries again
+    assert _take(_deliveries(queue)) is None  # the next consumer tries again
     assert "garbage" in queue.dead_letters("prober")[0].reason
 
 
@@ -148,8 +145,9 @@ def test_a_consumer_that_is_killed_loses_no_message_and_leaves_no_file(
         patched.setattr(folder_transport.FolderSpool, "take", killed)
         for _ in range(2):
             with pytest.raises(Killed):
-                _channel(queue)._get(queue_name("prober"))
-    assert _take(_channel(queue)) == _task(1).task_id
+                _take(_deliveries(queue))
+    deliveries = _deliveries(queue)
+    assert {_take(deliveries), _take(deliveries)} == {None, _task(1).task_id}
     assert len(queue.dead_letters("prober")) == 1
     files = {path.name for path in queue.broker.folder.rglob("*") if path.is_file() and path.suffix == ".msg"}
     assert files == {f"000-letter.{queue_name('prober')}.msg"}
@@ -167,52 +165,43 @@ def test_the_oldest_of_many_letters_of_a_service_are_removed(
     assert each_queue.num_dead_letters("scorer") == 1
 
 
-def _take(channel: virtual.Channel) -> str | None:
-    """Return the id of the next message, or None while there is none to deliver."""
-    try:
-        return str(channel._get(queue_name("prober"))["headers"]["id"])
-    except folder_transport.Empty:
-        return None
+def _take(deliveries: Deliveries) -> str | None:
+    """Return the id of the next message, or None if a consumer has to ask again."""
+    message = deliveries.next(0.0)
+    return None if message is None else message.task_id
 
 
-def test_a_message_that_pauses_is_delivered_later_and_delays_no_other(
-    queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _sent_again(queue: TaskQueue, task: Task, pause_s: float) -> None:
+    queue.send_again("prober", Message(task=task.model_dump(mode="json")), pause_s)
+
+
+def test_a_message_that_pauses_is_delivered_later_and_delays_no_other(each_queue: TaskQueue) -> None:
     now_s = 1000.0
-    monkeypatch.setattr(folder_transport.time, "monotonic", lambda: now_s)
     again, other = _task(0), _task(1)
-    queue.send_again("prober", again.model_dump(mode="json"), retries=1, pause_s=2.5)
-    queue.send(other)
-    channel = _channel(queue)
-    assert [_take(channel), _take(channel)] == [other.task_id, None]
-    assert queue.waiting("prober") == {again.task_id}
+    _sent_again(each_queue, again, 2.5)
+    each_queue.send(other)
+    deliveries = Deliveries(each_queue.broker, queue_name("prober"), now_s=lambda: now_s, sleep=lambda _: None)
+    assert [_take(deliveries) for _ in range(3)] == [None, other.task_id, None]
+    assert each_queue.waiting("prober") == {again.task_id}
     now_s += 2.4
-    assert _take(channel) is None
+    assert _take(deliveries) is None
     now_s += 0.2
-    message = channel._get(queue_name("prober"))
-    assert (message["headers"]["id"], message["headers"]["retries"]) == (again.task_id, 1)
-    assert message["headers"]["eta"] is None
+    message = deliveries.next(0.0)
+    assert message is not None and (message.task_id, message.retries) == (again.task_id, 1)
 
 
-def test_a_message_that_pauses_outlives_its_consumer(queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_pauses_outlives_its_consumer(each_queue: TaskQueue) -> None:
     now_s = 1000.0
-    monkeypatch.setattr(folder_transport.time, "monotonic", lambda: now_s)
-    queue.send_again("prober", _task(0).model_dump(mode="json"), retries=1, pause_s=2.0)
-    killed, survivor = _channel(queue), _channel(queue)
+    _sent_again(each_queue, _task(0), 2.0)
+    killed, survivor = (
+        Deliveries(each_queue.broker, queue_name("prober"), now_s=lambda: now_s, sleep=lambda _: None) for _ in range(2)
+    )
     assert _take(killed) is None
     now_s += 1.0
     assert _take(survivor) is None  # it counts from the moment when it found the message
     now_s += 2.0
     assert _take(survivor) == _task(0).task_id
     assert _take(killed) is None
-
-
-@pytest.mark.parametrize("stem", ["000-after99999999ms", "000-after-1ms", "000-afterxms", "000-after"])
-def test_a_pause_beyond_the_bound_in_a_name_is_ignored(queue: TaskQueue, stem: str) -> None:
-    queue.send(_task(0))
-    (path,) = folder_transport.FolderSpool(queue.broker.folder).paths(queue_name("prober"))
-    path.rename(path.with_name(f"{stem}.{queue_name('prober')}.msg"))
-    assert _take(_channel(queue)) == _task(0).task_id
 
 
 HOLDER = """

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from tests.servers.consuming import consuming
 from tests.waiting import wait_until
 
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.envelope import KEPT_BYTES, MAX_RETRIES, Message
 from poolbench.queue.letters import DeadLetter
+from poolbench.queue.messages import KEPT_BYTES, MAX_RETRIES, Message
 from poolbench.steps.prober import PROBE
 from poolbench.storage import Artifacts, open_store, store_id
 
@@ -113,8 +113,7 @@ def test_a_task_of_another_version_is_refused_and_its_driver_sees_why(
     running: Running, kind: str, change: dict[str, object], step: int | None, reason: str
 ) -> None:
     task = echo(8, kind)
-    message = replace(Message(task.model_dump(mode="json") | change), step=step)
-    running.put(json.dumps(message.envelope(QUEUE)).encode())
+    running.put(Message(task=task.model_dump(mode="json") | change, step=step).encode())
     running.letter_of(task.task_id)
     record = running.record_of(task.task_id)
     assert reason in str(record["reason"]) and not record["retryable"]

@@ -20,8 +20,8 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import run_path
 from poolbench.library.concepts import Library
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.envelope import queue_name
 from poolbench.queue.letters import DeadLetter
+from poolbench.queue.messages import queue_name
 from poolbench.settings import PlaceSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench.storage.base import ObjectStore

@@ -124,10 +124,7 @@ def test_a_missing_file_of_the_brokers_authority_is_named(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def encrypted(files: Certificate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Redis server that speaks TLS only, with a password.
-
-    Each test has its own: Celery would use an open connection of another test, whose authority was another one.
-    """
+    """The address of a Redis server that speaks TLS only, with a password."""
     if not redis_server.available():
         pytest.skip("needs the Debian package redis-server")
     with redis_server.serve(tmp_path_factory.mktemp("redis"), files) as url:
@@ -138,7 +135,6 @@ def encrypted(files: Certificate, tmp_path_factory: pytest.TempPathFactory) -> I
 def test_a_certificate_of_another_authority_is_refused(
     encrypted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the client, and by Celery's producer."""
     for authority in (None, issue(tmp_path).authority):
         if authority:
             monkeypatch.setenv("POOLBENCH_BROKER_CA_FILE", str(authority))
@@ -153,7 +149,7 @@ def test_a_certificate_of_another_authority_is_refused(
 def test_queue_and_leases_work_over_tls(
     encrypted: str, files: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Client, Celery's producer, leases, and a consumer in a process of its own."""
+    """Client, leases, and a consumer in a process of its own."""
     monkeypatch.setenv("POOLBENCH_BROKER_CA_FILE", str(files.authority))
     broker = Broker(encrypted)
     lease = open_leases(broker).acquire("job")

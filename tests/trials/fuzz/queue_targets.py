@@ -1,11 +1,8 @@
 """Messages: the decoders of both brokers, and the dead letters that come of them."""
 
-import json
 import random
 from functools import cache
 from pathlib import Path
-from queue import Empty
-from typing import Any
 
 from tests.poison import POISON, QUEUE, echo
 from tests.trials.fuzz.mutate import mutated, mutated_json
@@ -13,13 +10,14 @@ from tests.trials.fuzz.worker import Target
 
 from poolbench.errors import InputError
 from poolbench.queue import Broker
-from poolbench.queue.envelope import Message, Misunderstood, understand
+from poolbench.queue.deliveries import Deliveries
 from poolbench.queue.letters import DeadLetter, Stored, read_letter, task_of
+from poolbench.queue.messages import Message, Misunderstood, understand
 
 
 @cache
 def _valid() -> bytes:
-    return json.dumps(Message(echo(1).model_dump(mode="json")).envelope(QUEUE)).encode()
+    return Message(task=echo(1).model_dump(mode="json")).encode()
 
 
 def _make_message(rng: random.Random) -> bytes:
@@ -29,32 +27,33 @@ def _make_message(rng: random.Random) -> bytes:
 
 
 @cache
-def _channel(root: Path) -> Any:
-    """The channel of a real consumer on a folder broker."""
-    return Broker(f"filesystem://{root}").celery_app().connection().default_channel
+def _deliveries(root: Path) -> Deliveries:
+    """The deliveries of a consumer on a folder broker."""
+    return Deliveries(Broker(f"filesystem://{root}"), QUEUE, sleep=lambda _: None)
 
 
 def _read_from_folder(data: bytes, folder: Path) -> None:
     """Deliver a message as the folder broker does, and show the dead letter if it becomes one."""
     root = folder.parent / "broker"
-    channel, spool = _channel(root), Broker(f"filesystem://{root}").spool()
-    (root / "messages" / f"0.{QUEUE}.msg").write_bytes(data)
-    try:
-        delivered = channel._get(QUEUE)
-    except Empty:
-        (found,) = spool.dead_letters(QUEUE, None)
-        _show(read_letter(found, "prober"))
-        assert spool.remove_dead(QUEUE, found)
-    else:
-        _check_envelope(delivered)
-    assert not spool.count(QUEUE)
+    deliveries, spool = _deliveries(root), Broker(f"filesystem://{root}").spool()
+    spool.put(QUEUE, data)
+    delivered = deliveries.next(0.0)
+    if delivered is not None:
+        _check_message(delivered)
+        return
+    for raw in spool.waiting(QUEUE):
+        paused = understand(raw)
+        assert isinstance(paused, Message) and paused.pause_s
+    for letter in spool.dead_letters(QUEUE, None):
+        _show(read_letter(letter, "prober"))
+    assert spool.clear(QUEUE) == 1
 
 
 def _read_from_redis(data: bytes, folder: Path) -> None:
-    """Decode an entry of a list, a record of a message in work, and a stored dead letter."""
+    """Decode an entry of a list, and a stored dead letter."""
     found = understand(data)
     if isinstance(found, Message):
-        _check_envelope(found.envelope(QUEUE))
+        _check_message(found)
     else:
         _show(read_letter(Stored(DeadLetter.of_message("prober", found).encode()), "prober"))
     _show(read_letter(Stored(data), "prober"))
@@ -74,10 +73,9 @@ def _read_letter(data: bytes, folder: Path) -> None:
     _show(read_letter(Stored(data), "prober"))
 
 
-def _check_envelope(envelope: dict[str, Any]) -> None:
-    """What Celery receives is ours alone, and is understood again."""
-    assert envelope["headers"]["task"] == "run_task" and envelope["content-type"] == "application/json"
-    assert isinstance(understand(json.dumps(envelope).encode()), Message)
+def _check_message(message: Message) -> None:
+    """What a worker receives is understood again."""
+    assert understand(message.encode()) == message
 
 
 def _show(letter: DeadLetter) -> None:

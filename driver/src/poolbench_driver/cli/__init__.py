@@ -51,7 +51,7 @@ USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 
 #: What installs a package that is absent: an extra of the driver, by the name of the package's module.
 EXTRAS = {
-    **dict.fromkeys(("celery", "kombu", "minio", "redis", "urllib3"), "queue"),
+    **dict.fromkeys(("minio", "redis", "urllib3"), "queue"),
     **dict.fromkeys(("scipy", "sklearn", "threadpoolctl", "vl_convert"), "statistics"),
     **dict.fromkeys(("starlette", "uvicorn"), "console"),
     **dict.fromkeys(("httpx2", "huggingface_hub"), "hub"),

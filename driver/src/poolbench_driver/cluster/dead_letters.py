@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, cancel_path, failure_path
 from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError, shown
-from poolbench.queue.envelope import shown_text
 from poolbench.queue.letters import UNDATED, DeadLetter, StoredLetter, task_of
+from poolbench.queue.messages import shown_text
 from poolbench.storage import Artifacts
 
 if TYPE_CHECKING:

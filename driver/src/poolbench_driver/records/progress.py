@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_field
 
 from poolbench.errors import PoolbenchError
-from poolbench.queue.envelope import shown_text
+from poolbench.queue.messages import shown_text
 from poolbench.storage import Artifacts
 from poolbench_driver.waiting import left_s, longest_s
 

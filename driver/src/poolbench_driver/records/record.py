@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.wire import RUN_CANCEL, RUN_FILES, RUN_PROGRESS, RUN_STATE, RUNS_FOLDER, run_path
 from poolbench.errors import IntegrityError, NotFoundError
-from poolbench.queue.envelope import shown_text
+from poolbench.queue.messages import shown_text
 from poolbench.statuses import RunState
 from poolbench.storage import ObjectInfo
 from poolbench.storage.base import ObjectStore

@@ -12,7 +12,7 @@ _MODULES = {"Broker": "broker", "LeaseStore": "leases", "TaskQueue": "client", "
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: a client that only reads dead letters has no Celery."""
+    """Import a public name when it is first asked for: who reads messages alone loads no steps."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

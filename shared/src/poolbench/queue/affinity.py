@@ -10,7 +10,7 @@ replicas whose GPU is free, for longer than most tasks take.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 #: Waiting tasks that a replica compares. The driver keeps about as many waiting as there are replicas.
 LOOK = 32
@@ -19,13 +19,10 @@ PATIENCE_S = 30.0
 #: Seconds after which it takes one although there is work for its model: several times what loading a model takes, so
 #: that a few GPUs that serve several models work for most of the time.
 TURN_S = 900.0
-#: Seconds for which a replica leaves a task to replicas with a free GPU, which look every `LOOK_AGAIN_S`. Two tasks on
-#: one GPU take as long as one after the other, and both end late. The long ones are those that others wait for.
+#: Seconds for which a replica leaves a task to replicas with a free GPU, which look several times a second. Two tasks
+#: on one GPU take as long as one after the other, and both end late. The long ones are those that others wait for.
 CROWDED_PATIENCE_S = 120.0
-#: Pause before a replica looks again if it has left all tasks to others.
-LOOK_AGAIN_S = 0.2
 
-Item = TypeVar("Item")
 Body = Mapping[str, Any]  # a task as it was sent
 
 
@@ -35,7 +32,6 @@ class Affinity:
     Args:
         loaded: Function that returns the id of the loaded model, or "" if no model is loaded.
         now_s: Function that returns the time in seconds.
-        sleep: Function that waits for a number of seconds. It is called after all tasks were left to other replicas.
         crowded: Function that returns whether another service works on the GPU of this replica.
     """
 
@@ -43,10 +39,9 @@ class Affinity:
         self,
         loaded: Callable[[], str],
         now_s: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
         crowded: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._loaded, self._now_s, self.sleep, self._crowded = loaded, now_s, sleep, crowded
+        self._loaded, self._now_s, self._crowded = loaded, now_s, crowded
         self._model = ""  # the loaded one when this replica last chose
         self._seen_s: dict[str, float] = {}  # when this replica first saw a task with that model loaded, by task id
         self._busy_s, self._took = -inf, False  # when there last was work for that model; whether a task was taken then
@@ -86,23 +81,6 @@ class Affinity:
         choice = next(others, next(positions, None))
         self._took = choice is not None
         return choice
-
-    def preferred(self, waiting: Sequence[Item], task_of: Callable[[Item], Body | None]) -> list[Item]:
-        """Return the waiting items that this replica may take, in order of preference.
-
-        Args:
-            waiting: All waiting items, oldest first.
-            task_of: Function that returns the task of an item, or None if the item is not a task. Such items are taken
-                at once.
-        """
-        if not self.chooses:
-            return list(waiting)
-        tasks = [task_of(item) for item in waiting[:LOOK]]
-        bodies = [task for task in tasks if task is not None]
-        if len(bodies) < len(tasks):
-            return [item for item, task in zip(waiting, tasks, strict=False) if task is None]
-        position = self.choose(bodies)
-        return [] if position is None else [waiting[position]]
 
 
 def model_of(task: Body) -> str:

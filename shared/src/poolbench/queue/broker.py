@@ -1,7 +1,4 @@
-"""The broker, and the Celery settings that producers and consumers share.
-
-Celery and Kombu are imported when an application is made: a client may know a broker's address and not have them.
-"""
+"""The broker: its address, its messages, and the cluster that it belongs to."""
 
 import os
 import secrets
@@ -9,41 +6,15 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from poolbench.errors import BrokerError, ConfigError
-from poolbench.queue.affinity import Affinity
-from poolbench.queue.envelope import shown_text
 from poolbench.queue.letters import DeadLetter, Stored
+from poolbench.queue.messages import shown_text
 from poolbench.settings import BrokerSettings, PlaceSettings
-
-if TYPE_CHECKING:
-    from celery import Celery
-
-VISIBILITY_TIMEOUT_S = 12 * 3600
-"""Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
-Redis database, because the shortest one applies to all; leases are what notice a dead worker sooner."""
-
-SETTINGS: dict[str, Any] = {
-    "task_serializer": "json",
-    "result_serializer": "json",
-    "accept_content": ["json"],
-    "task_ignore_result": True,
-    "task_acks_late": True,
-    "task_reject_on_worker_lost": True,
-    "task_create_missing_queues": True,
-    "worker_prefetch_multiplier": 1,
-    "worker_send_task_events": False,
-    "worker_hijack_root_logger": False,
-    "worker_redirect_stdouts": False,
-    "worker_enable_remote_control": False,
-    "worker_cancel_long_running_tasks_on_connection_loss": False,
-    "broker_connection_retry_on_startup": True,
-}
-
 
 #: Answers of a server that runs, but not as we need it. Clients give them as text only.
 _REFUSALS = {
@@ -63,13 +34,28 @@ FILE = "owner.json"
 
 
 class Spool(Protocol):
-    """The messages and dead letters of all queues, by name of the queue."""
+    """The messages and dead letters of all queues, by name of the queue. Methods raise `Broker.errors`."""
+
+    def put(self, queue: str, raw: bytes) -> None:
+        """Add a message at the end of a queue."""
 
     def count(self, queue: str, limit: int | None = None) -> int:
         """Return the number of waiting messages, including messages that cannot be parsed. Stop counting at `limit`."""
 
+    def wait(self, queue: str, seconds: float) -> None:
+        """Wait until a message may be in the queue, for at most some seconds."""
+
+    def next(self, queue: str, number: int) -> list[Stored]:
+        """Return the first messages, oldest first, without removing them."""
+
+    def take(self, queue: str, stored: Stored) -> bool:
+        """Remove a message. If several consumers remove it at once, exactly one of them gets True."""
+
+    def bury_message(self, queue: str, stored: Stored, letter: DeadLetter) -> bool:
+        """Replace a message by its dead letter. Return False if another consumer has removed the message."""
+
     def waiting(self, queue: str) -> Iterator[bytes]:
-        """Yield the waiting messages, oldest first."""
+        """Yield all waiting messages, oldest first."""
 
     def oldest(self, queue: str) -> float | None:
         """Return when the oldest waiting message was sent, in seconds since the epoch, or None if this is unknown."""
@@ -122,8 +108,7 @@ class Broker:
     def tls_options(self) -> dict[str, Any]:
         """Return the options of a TLS connection, or no options for other connections.
 
-        Raise ConfigError if the CA file is missing. Kombu does not check a certificate unless it is asked to, so both
-        clients get these options.
+        Raise ConfigError if the CA file is missing.
         """
         if urlsplit(self.url).scheme != "rediss":
             return {}
@@ -138,7 +123,17 @@ class Broker:
         """Return a client of the Redis server."""
         import redis
 
-        return redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10, **self.tls_options())
+        options = {"socket_connect_timeout": 5, "socket_timeout": 10, "socket_keepalive": True}
+        return redis.Redis.from_url(self.url, **options, **self.tls_options())
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Return the classes of the errors that an operation on the broker raises."""
+        if self.is_folder:
+            return (OSError,)
+        import redis
+
+        return (OSError, redis.RedisError)
 
     def explained(self, error: Exception) -> str:
         """Return a message that says why an operation on the broker failed, and what to do."""
@@ -168,53 +163,15 @@ class Broker:
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
-    @property
-    def celery_url(self) -> str:
-        """Return the address in Celery's form."""
-        from poolbench.queue import folder
-
-        return f"{folder.SCHEME}://" if self.is_folder else self.url
-
-    def transport_options(self) -> dict[str, Any]:
-        """Return the options of the Celery transport."""
-        if self.is_folder:
-            from poolbench.queue import folder
-
-            return folder.transport_options(self.folder)
-        return {
-            "visibility_timeout": VISIBILITY_TIMEOUT_S,
-            "unacked_restore_interval": 2,
-            "unacked_restore_throttle": 1,
-            "socket_connect_timeout": 5,
-            "socket_keepalive": True,
-        }
-
     def spool(self) -> Spool:
         """Return the messages and dead letters in the broker."""
         if self.is_folder:
-            from poolbench.queue import folder
+            from poolbench.queue.folder import FolderSpool
 
-            return folder.FolderSpool(self.folder)
+            return FolderSpool(self.folder)
         from poolbench.queue.lists import RedisSpool
 
         return RedisSpool(self.redis_client())
-
-    def celery_app(self, affinity: Affinity | None = None) -> "Celery":
-        """Return a Celery application without a result store.
-
-        Args:
-            affinity: The choice of a consumer among the waiting tasks. None takes the first task.
-        """
-        from celery import Celery
-        from kombu.transport import TRANSPORT_ALIASES
-
-        TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "poolbench.queue.redis_transport:Transport"))
-        app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
-        options = self.transport_options() | {"affinity": affinity}
-        app.conf.update(SETTINGS, broker_transport_options=options)
-        if tls := self.tls_options():
-            app.conf.broker_use_ssl = tls
-        return app
 
 
 class Owner(BaseModel):

@@ -1,7 +1,7 @@
 """Send tasks and inspect the queues, from any process and without Ray."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -9,18 +9,17 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue.broker import Broker
-from poolbench.queue.envelope import SENT_AT, STEP, STORE, TASK_NAME, Message, Misunderstood, queue_name, understand
 from poolbench.queue.letters import NEWEST_SHOWN, DeadLetter, StoredLetter, read_letter
+from poolbench.queue.messages import Message, Misunderstood, queue_name, understand
 from poolbench.steps import STEPS
 from poolbench.telemetry.catalog import BROKER_ERRORS, BROKER_SECONDS
-from poolbench.telemetry.traces import span, trace_headers
+from poolbench.telemetry.traces import TRACEPARENT, span, trace_headers
 
-#: The youngest of them is BLMOVE, of Redis 6.2; queue, leases and dead letters of ours and of kombu need the others.
+#: The youngest of them is BLMOVE, of Redis 6.2; queue, leases and dead letters need the others.
 NEEDED = (
-    "blmove", "del", "eval", "hdel", "hget", "hset", "hsetnx", "lindex", "llen", "lpos", "lpush", "lrange", "lrem",
-    "ltrim", "mget", "multi", "rpush", "set", "zadd", "zrange", "zrem",
+    "blmove", "del", "eval", "get", "lindex", "llen", "lpos", "lpush", "lrange", "lrem", "ltrim", "mget", "multi",
+    "set",
 )  # fmt: skip
-_PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
 
 
 def require_commands(broker: Broker) -> None:
@@ -57,34 +56,34 @@ class TaskQueue:
             store_id: Function that returns the id of the object store, or None. Each task carries the id, so that a
                 consumer can compare the id with its own store.
         """
-        from kombu.exceptions import OperationalError
-
         self.broker = broker
         self._store_id = store_id
-        self._app = broker.celery_app()
         self._spool = broker.spool()
-        self._errors: tuple[type[Exception], ...] = (OperationalError, OSError)
-        if not broker.is_folder:
-            import redis
-
-            self._errors += (redis.RedisError,)
 
     def send(self, task: Task) -> None:
         """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
         with span(f"send {task.kind}", run_id=task.run_id, task_id=task.task_id):
-            self._publish(task.service, task.model_dump(mode="json"))
+            step = STEPS.get(task.kind)
+            message = Message(
+                task=task.model_dump(mode="json"),
+                sent_at=time.time(),
+                traceparent=trace_headers().get(TRACEPARENT),
+                step=None if step is None else step.version,
+                store=self._store_id and self._store_id(),
+            )
+            self._put(task.service, message)
 
-    def send_again(self, service: str, task: dict[str, Any], retries: int, pause_s: float) -> None:
-        """Put a task back on its queue, to be delivered after a pause. Raise BrokerError like `send`.
+    def send_again(self, service: str, message: Message, pause_s: float) -> None:
+        """Put a message back on its queue, to be delivered after a pause. Raise BrokerError like `send`.
 
         Args:
             service: Service of the queue.
-            task: Task as it was delivered.
-            retries: Deliveries so far.
+            message: Message as it was delivered.
             pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer measures the pause by its
                 own monotonic clock, from the moment when it finds the message.
         """
-        self._publish(service, task, retries=retries, headers={"pause_s": pause_s})
+        again = {"retries": message.retries + 1, "pause_s": pause_s, "sent_at": time.time()}
+        self._put(service, message.model_copy(update=again))
 
     def bury(self, service: str, task: dict[str, Any], reason: str) -> None:
         """Add a task to the dead letters of a service."""
@@ -163,24 +162,18 @@ class TaskQueue:
     def ping(self) -> None:
         """Raise BrokerError if the broker does not answer, or ConfigError if it lacks a command that we need."""
         with self._reachable():
-            if not self.broker.is_folder:
+            if self.broker.is_folder:
+                self._spool.count(queue_name(SERVICES[0]), limit=1)
+            else:
                 require_commands(self.broker)
-            with self._app.connection_for_write() as connection:
-                connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
 
     def _waiting(self, service: str) -> list[Message | Misunderstood]:
         with self._reachable():
             return [understand(raw) for raw in self._spool.waiting(queue_name(service))]
 
-    def _publish(
-        self, service: str, task: dict[str, Any], headers: Mapping[str, Any] | None = None, **options: Any
-    ) -> None:
-        options |= {"queue": queue_name(service), "task_id": task["task_id"], "retry_policy": _PUBLISH_POLICY}
-        step = STEPS.get(task["kind"])
-        sender = {STEP: step and step.version, STORE: self._store_id and self._store_id()}
-        options["headers"] = {SENT_AT: time.time(), **sender, **trace_headers(), **(headers or {})}
+    def _put(self, service: str, message: Message) -> None:
         with self._reachable("send"):
-            self._app.send_task(TASK_NAME, kwargs={"task": task}, retry=True, **options)
+            self._spool.put(queue_name(service), message.encode())
 
     @contextmanager
     def _reachable(self, operation: str = "read") -> Iterator[None]:
@@ -188,6 +181,6 @@ class TaskQueue:
         try:
             with BROKER_SECONDS.timing(**labels):
                 yield
-        except self._errors as error:
+        except self.broker.errors as error:
             BROKER_ERRORS.add(**labels)
             raise BrokerError(self.broker.explained(error)) from error

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from poolbench.contracts.tasks import Task, parse_task
 from poolbench.errors import InputError, shown
-from poolbench.queue.envelope import Message, Misunderstood, queue_name, shown_text, understand
+from poolbench.queue.messages import Message, Misunderstood, shown_text, understand
 
 NEWEST_SHOWN = 3
 #: Letters of a service that are kept; the oldest of more are removed.
@@ -125,13 +125,13 @@ class DeadLetter(BaseModel):
 
 @dataclass(frozen=True)
 class Stored:
-    """The stored bytes of a dead letter and, for a folder broker, its file."""
+    """The bytes of a message or dead letter in a broker and, in a folder, the name of its file."""
 
     raw: bytes
     place: str = ""
 
     def id_in(self, service: str) -> str:
-        """Return the id of the letter, a hash of service and stored bytes. Equal letters have equal ids."""
+        """Return the id of a letter, a hash of service and stored bytes. Equal letters have equal ids."""
         return hashlib.sha256(f"{service}\n{len(self.raw)}\n".encode() + self.raw).hexdigest()[:32]
 
 
@@ -161,7 +161,6 @@ def task_of(letter: DeadLetter) -> Task:
     if letter.task is None:
         raise InputError("it is a message that is not a task")
     task = parse_task(letter.task)
-    envelope = Message(task.model_dump(mode="json")).envelope(queue_name(task.service))
-    if isinstance(message := understand(json.dumps(envelope).encode()), Misunderstood):
+    if isinstance(message := understand(Message(task=task.model_dump(mode="json")).encode()), Misunderstood):
         raise InputError(message.reason)
     return task

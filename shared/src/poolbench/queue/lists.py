@@ -1,16 +1,18 @@
 """Redis lists as queues: one list per queue, and one for its dead letters."""
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from poolbench.queue.envelope import Message, failed_queue_name, service_of, understand
 from poolbench.queue.letters import MOST_KEPT, DeadLetter, Stored
+from poolbench.queue.messages import Message, failed_queue_name, service_of, understand
 
-# A consumer that is killed between two requests loses no message, because one request moves it.
-_MOVE = "if redis.call('LREM', KEYS[1], -1, ARGV[1]) == 0 then return 0 end "
-_TAKE = f"{_MOVE} redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) redis.call('ZADD', KEYS[3], ARGV[4], ARGV[2]) return 1"
-_BURY = f"{_MOVE} redis.call('LPUSH', KEYS[2], ARGV[2]) redis.call('LTRIM', KEYS[2], 0, ARGV[3]) return 1"
+# One request, so that a consumer that is killed leaves the message or its letter.
+_BURY = """
+if redis.call('LREM', KEYS[1], -1, ARGV[1]) == 0 then return 0 end
+redis.call('LPUSH', KEYS[2], ARGV[2])
+redis.call('LTRIM', KEYS[2], 0, ARGV[3])
+return 1
+"""
 
 
 class RedisSpool:
@@ -19,31 +21,26 @@ class RedisSpool:
     def __init__(self, client: Any) -> None:
         self._redis = client
 
+    def put(self, queue: str, raw: bytes) -> None:
+        self._redis.lpush(queue, raw)
+
     def count(self, queue: str, limit: int | None = None) -> int:
         num = int(self._redis.llen(queue))
         return num if limit is None else min(num, limit)
 
-    def next(self, queue: str, number: int) -> list[bytes]:
-        """Return the messages that are delivered next, in this order."""
-        return list(reversed(self._redis.lrange(queue, -number, -1)))
+    def wait(self, queue: str, seconds: float) -> None:
+        if seconds > 0:  # Redis would wait without end
+            self._redis.blmove(queue, queue, seconds, "RIGHT", "RIGHT")  # the next message stays where it is
 
-    def take(self, queue: str, raw: bytes, in_work: Sequence[str], tag: str, record: str) -> bool:
-        """Move a message from its queue to the messages in work.
+    def next(self, queue: str, number: int) -> list[Stored]:
+        return [Stored(raw) for raw in reversed(self._redis.lrange(queue, -number, -1))]
 
-        Return True if this call moved the message, or False if another consumer did.
+    def take(self, queue: str, stored: Stored) -> bool:
+        return bool(self._redis.lrem(queue, -1, stored.raw))
 
-        Args:
-            in_work: Names of Kombu's hash of the messages in work, and of the sorted set of their times.
-        """
-        return bool(self._redis.eval(_TAKE, 3, queue, *in_work, raw, tag, record, time.time()))
-
-    def bury_message(self, queue: str, raw: bytes, letter: DeadLetter) -> bool:
-        """Replace a message by its dead letter.
-
-        Return True if this call replaced it, or False if another consumer did.
-        """
+    def bury_message(self, queue: str, stored: Stored, letter: DeadLetter) -> bool:
         dead = failed_queue_name(letter.service)
-        return bool(self._redis.eval(_BURY, 2, queue, dead, raw, letter.encode(), MOST_KEPT - 1))
+        return bool(self._redis.eval(_BURY, 2, queue, dead, stored.raw, letter.encode(), MOST_KEPT - 1))
 
     def waiting(self, queue: str) -> Iterator[bytes]:
         yield from reversed(self._redis.lrange(queue, 0, -1))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
-from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
+from poolbench.queue.messages import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
 from poolbench.settings import MemorySettings, SteererSettings
 from poolbench.telemetry.logs import serve_logging
 

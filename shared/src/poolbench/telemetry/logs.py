@@ -78,7 +78,6 @@ def configure_logging(service: str = "", *, level: int = logging.INFO) -> None:
             root.removeHandler(handler)
     root.addHandler(output)
     root.setLevel(level)
-    logging.getLogger("poolbench").setLevel(level)  # Celery turns the root logger down
     logging.captureWarnings(True)
 
 

@@ -11,7 +11,7 @@ from tests.trials.soak.faults.processes import AWAY_S
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
-from poolbench.queue.envelope import queue_name
+from poolbench.queue.messages import queue_name
 
 # Each script returns how many messages it touched.
 _DUPLICATE = """

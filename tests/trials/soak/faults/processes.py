@@ -1,6 +1,5 @@
 """Processes and machines that are killed."""
 
-import json
 import random
 import time
 from collections.abc import Collection
@@ -9,7 +8,7 @@ from tests.servers.nodes import HEAVY, LIGHT, Nodes
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
-from poolbench.queue.envelope import queue_name
+from poolbench.queue.messages import queue_name
 
 AWAY_S = 5.0  # how long a part that comes back is away
 #: The workers, and what runs there.
@@ -18,13 +17,11 @@ _DRIVER = "poolbench-driver"
 
 
 def busy(nodes: Nodes) -> set[str]:
-    """Return the services whose tasks wait, or are in work, by the broker."""
+    """Return the services whose tasks wait."""
 
     def read() -> set[str]:
         broker = nodes.broker()
-        waiting = {name for name in SERVICES if broker.llen(queue_name(name))}
-        in_work = {json.loads(entry)[2] for entry in broker.hvals("unacked")}  # the queue of each, as kombu stores it
-        return waiting | {name for name in SERVICES if queue_name(name) in in_work}
+        return {name for name in SERVICES if broker.llen(queue_name(name))}
 
     return nodes.inside(read)
 
