@@ -3,23 +3,26 @@
 import base64
 import json
 import subprocess
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ray.serve.schema import TaskProcessorConfig
 from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
 from tests.servers.consuming import consuming
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.letters import DeadLetter
-from poolbench.queue.messages import KEPT_BYTES, MAX_RETRIES, Message
+from poolbench.queue.messages import KEPT_BYTES, MAX_RETRIES, TASK_NAME, Message
 from poolbench.steps.prober import PROBE
 from poolbench.storage import Artifacts, open_store, store_id
+from poolbench.worker.consumer import QueueConsumer
 
 AWAY = echo(7, "prober.away")
 
@@ -38,11 +41,7 @@ class Running:
 
     def put(self, raw: bytes) -> None:
         """Write a message past the client."""
-        broker = self.queue.broker
-        if broker.is_folder:
-            (broker.folder / "messages" / f"{time.time_ns():020d}.{QUEUE}.msg").write_bytes(raw)
-        else:
-            broker.redis_client().lpush(QUEUE, raw)
+        self.queue.broker.spool().put(QUEUE, raw)
 
     def letter_of(self, task_id: str) -> DeadLetter:
         """Wait for the dead letter of a task."""
@@ -129,3 +128,29 @@ def test_a_task_of_a_cluster_with_another_store_is_refused_and_nothing_is_record
     own_id = store_id(running.artifacts.store)
     TaskQueue(running.queue.broker, lambda: own_id).send(task)
     running.wait(lambda: running.done(22))
+
+
+def test_as_many_tasks_are_in_work_at_once_as_the_configuration_says_and_none_is_taken_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOLBENCH_BROKER", f"filesystem://{tmp_path}/queue")
+    monkeypatch.setenv("POOLBENCH_STORE", str(tmp_path / "store"))
+    settings = {"service": "prober", "tasks_at_once": 2, "finish_s": PATIENCE_S}
+    consumer = QueueConsumer(TaskProcessorConfig(queue_name=QUEUE, adapter_config=settings))
+    queue, both, ended = TaskQueue(Broker(f"filesystem://{tmp_path}/queue")), threading.Barrier(2), list[str]()
+
+    def work(task: dict[str, Any], **_: object) -> None:
+        both.wait(PATIENCE_S)
+        ended.append(task["task_id"])
+
+    consumer.register_task_handle(work, TASK_NAME)
+    assert not consumer.consuming()
+    consumer.start_consumer()
+    tasks = [echo(1), echo(2)]
+    for task in tasks:
+        queue.send(task)
+    wait_until(lambda: len(ended) == len(tasks))
+    assert consumer.consuming() and set(ended) == {task.task_id for task in tasks}
+    consumer.stop_consumer()
+    queue.send(echo(3))
+    assert not consumer.consuming() and queue.waiting("prober") == {echo(3).task_id}
