@@ -10,8 +10,8 @@ import pyarrow as pa
 from poolbench.contracts.tables import FLUENCY, TEXTS
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, LeaseStore, TaskQueue
-from poolbench.queue.affinity import LOOK_AGAIN_S, Affinity
-from poolbench.queue.deliveries import Deliveries
+from poolbench.queue.affinity import Affinity
+from poolbench.queue.deliveries import LOOK_AGAIN_S, Deliveries
 from poolbench.queue.messages import queue_name
 from poolbench.steps import SERVICE_STEPS, scorer, steerer
 from poolbench.storage import Artifacts
@@ -219,7 +219,6 @@ class Replica:
                 worker.run(message.task)
             finally:
                 self._device.num_in_work -= 1
-                message.ack()
 
     def spend(self, task: Task, share: float) -> None:
         """Let a share of the time of a task pass, and before it the time of loading another model than the last one.

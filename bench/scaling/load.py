@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
-from poolbench.queue import Broker, client, folder, redis_transport
+from poolbench.queue import Broker, client, deliveries, lists
 from poolbench.queue.messages import understand
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
@@ -35,7 +35,7 @@ def parsed_once(clock: SimulatedClock) -> Iterator[None]:
         return document
 
     with ExitStack() as patches:
-        for module in (client, folder, redis_transport):
+        for module in (client, deliveries, lists):
             patches.enter_context(patch.object(module, "understand", remembered))
         yield
 
