@@ -3,6 +3,7 @@
 The models here are what a submission is checked with, and what its JSON schema is made from.
 """
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,20 +158,20 @@ def write_run(run: Run, submission: Submission, say: Say) -> list[Row]:
         UnknownNameError: A metric does not exist.
     """
     root, name = run.path.parent, submission.method.name
-    config, has_scores = load_run_config(root / CONFIG_FILE, {}), (root / SCORES).is_file()
-    if not has_scores and not submission.figures:
+    config = load_run_config(root / CONFIG_FILE, {})
+    if not (root / SCORES).is_file() and not submission.figures:
         raise InputError(f"the submission has neither {SCORES} nor figures")
     info = SUITES.get(config.suite)
     rows = [_row(figure, name, info, config.concept_ids) for figure in submission.figures]
     run.path.mkdir()
-    if has_scores:
+    shutil.copyfile(root / CONFIG_FILE, run.file(CONFIG_FILE))
+    if (root / SCORES).is_file():
         suite = info.load()
         if not isinstance(suite, ReadsScores):
             raise InputError(f"the suite {config.suite} computes nothing from {SCORES}; state figures instead")
-        config = suite.with_scores(config, name)
+        settings = suite.with_scores(config, name).model_dump(mode="json")
+        run.file(CONFIG_FILE).write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
         write_table(run, Path(SCORES).stem, _read_scores(root / SCORES, name))
-    run.file(CONFIG_FILE).write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), "utf-8")
-    if has_scores:
         rows += suite.figures_of_scores(run, say)
     common = {
         "run_id": run.id,
