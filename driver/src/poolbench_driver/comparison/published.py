@@ -228,16 +228,16 @@ def compare_layers(table: PublishedTable, model: OfficialModel, run: RunRows) ->
     for protocol in ("published", "corrected") if table.layer_agreement else ():
         rows = run.of_metric(protocol, "d1.auroc")
         rows_of_table = [row for row in rows if row["strategy"] in names and row["layer"] in model.layers]
-        ours = {found.concept: found for found in layer_agreements(rows_of_table, "d1.auroc")}
+        agreements = {agreement.concept: agreement for agreement in layer_agreements(rows_of_table, "d1.auroc")}
         for concept in table.concepts:
-            theirs, found = table.layer_agreement[model.name, concept], ours.get(concept)
+            theirs, agreement = table.layer_agreement[model.name, concept], agreements.get(concept)
             cell = ComparedCell("D1_icc", "all", concept, protocol, "ICC(2,1) of layers", None, theirs)
-            if found is None or found.layers != model.layers or found.value is None:
+            if agreement is None or agreement.layers != model.layers or agreement.value is None:
                 needed = ", ".join(map(str, model.layers))
                 cell = replace(cell, reason=f"two strategies with d1.auroc at layers {needed} are needed")
             else:
-                is_of = f"{found.num_strategies} strategies"
-                cell = replace(cell, our_strategy=is_of, ours=found.value, difference=found.value - theirs)
+                strategies, ours = f"{agreement.num_strategies} strategies", agreement.value
+                cell = replace(cell, our_strategy=strategies, ours=ours, difference=ours - theirs)
             cells.append(cell)
     return cells
 

@@ -93,8 +93,8 @@ def verify(
 
 def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say) -> Iterator[Check]:
     submission, run = bundle.submission, bundle.folder
-    number = f"{len(files_below(bundle.root))} files, and no texts"
-    yield Check.of("container", [], number if submission is None else f"{number}: {submission.method}")
+    files = f"{len(files_below(bundle.root))} files, and no texts"
+    yield Check.of("container", [], files if submission is None else f"{files}: {submission.method}")
     yield _signature(bundle, signers)
     stage = "digests"
     try:

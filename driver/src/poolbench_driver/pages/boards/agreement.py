@@ -101,8 +101,7 @@ def layer_agreements(cells: Iterable[Mapping[str, Any]], metric: str) -> list[La
         if len(layers) > 1:
             matrix = np.array([[of_concept[name, layer] for layer in layers] for name in whole])
             value = intraclass(matrix) if len(whole) > 1 else np.nan
-            found = None if np.isnan(value) else value
-            agreements.append(LayerAgreement(concept, found, tuple(layers), len(whole)))
+            agreements.append(LayerAgreement(concept, None if np.isnan(value) else value, tuple(layers), len(whole)))
     return agreements
 
 

@@ -143,14 +143,14 @@ def layer_parts(rows: Iterable[Row]) -> Iterator[Part]:
         return
     lines = [
         Line.of(
-            one.concept,
-            Cell("too few") if one.value is None else number(one.value, "z.3f"),
-            str(one.num_strategies),
-            ", ".join(map(str, one.layers)),
+            agreement.concept,
+            Cell("too few") if agreement.value is None else number(agreement.value, "z.3f"),
+            str(agreement.num_strategies),
+            ", ".join(map(str, agreement.layers)),
         )
-        for one in agreements
+        for agreement in agreements
     ]
-    measured = [one.value for one in agreements if one.value is not None]
+    measured = [agreement.value for agreement in agreements if agreement.value is not None]
     mean = f" Their mean is {fmean(measured):z.3f}." if measured else ""
     note = (
         "Intraclass correlation ICC(2,1) of `d1.auroc`, with strategies as targets and layers as raters: 1 if each "
