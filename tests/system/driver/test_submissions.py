@@ -191,8 +191,11 @@ WRONG: dict[str, tuple[str, str, Callable[[Content], object], Callable[[Content]
         "figures", "outside its bounds", lambda content: content.update(figures=[{**FIGURE, "ci_low": 0.6}]), as_is,
     ),
     "figure that the scores give": (
-        "figures", "is one that passage_scores.parquet gives",
+        "figures", "d1.auroc is computed from passage_scores.parquet",
         lambda content: content.update(figures=[{**FIGURE, "metric": "d1.auroc", "layer": 0}]), as_is,
+    ),
+    "figure twice": (
+        "figures", "of one metric, block and layer", lambda content: content.update(figures=[FIGURE, FIGURE]), as_is,
     ),
     "concept of no setting": (
         "figures", "not a concept of config.resolved.yaml",
@@ -222,7 +225,7 @@ def test_what_no_schema_can_say_is_checked_by_the_reader(name: str, written: Pat
 
 def test_figures_without_scores_are_on_the_board_as_not_verified(written: Path, tmp_path: Path) -> None:
     def stated(content: Content) -> None:
-        content["figures"] = [{**FIGURE, "metric": "d1.auroc", "layer": 3, "value": 0.9, "ci_low": 0.8, "ci_high": 1}]
+        content["figures"] = [{**FIGURE, "layer": 3, "value": 0.2, "ci_low": 0.1, "ci_high": 0.3}]
 
     root = changed(written, tmp_path, stated)
     (root / "passage_scores.parquet").unlink()
@@ -233,8 +236,10 @@ def test_figures_without_scores_are_on_the_board_as_not_verified(written: Path, 
     page = build([root], tmp_path / "board")
     (line,) = page.board.lines
     assert line.cells[-1].text == "figures not verified; not signed; not checked: figures, model"
-    (root / "submission.json").write_text((root / "submission.json").read_text().replace('"figures": [', '"rank": ['))
-    assert failed(verify(root)) == ["container"]
+    submission = json.loads((root / "submission.json").read_text())
+    (root / "submission.json").write_text(json.dumps({**submission, "figures": []}))
+    verdict = verify(root)
+    assert failed(verdict) == ["digests", "figures"] and "neither passage_scores" in verdict.stages[-1].note
 
 
 def test_a_signed_submission_names_its_signer_and_an_edited_one_fails(

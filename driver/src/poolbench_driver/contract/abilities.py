@@ -137,6 +137,8 @@ class VerifiesFigures(Protocol):
 class ReadsScores(Protocol):
     """A suite that computes figures from scores of passages that another program made."""
 
+    metrics_of_scores: tuple[str, ...]  # metrics of these figures; a submission must not state them
+
     def with_scores(self, config: Any, entrant: str) -> Any:
         """Return the settings of a run whose only entrant has such scores."""
 

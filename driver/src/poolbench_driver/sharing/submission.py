@@ -66,7 +66,7 @@ class Method(_Submitted):
 
 
 class Figure(_Submitted):
-    """A figure that cannot be computed from the submitted scores. A board says that it is not verified."""
+    """A figure that does not follow from scores of passages. A board says that it is not verified."""
 
     metric: Text
     """Id of a metric, such as `d2.best_gain`."""
@@ -162,11 +162,14 @@ def write_run(run: Run, submission: Submission, say: Say) -> list[Row]:
     if not (root / SCORES).is_file() and not submission.figures:
         raise InputError(f"the submission has neither {SCORES} nor figures")
     info = SUITES.get(config.suite)
+    suite = info.load()
+    computed = suite.metrics_of_scores if isinstance(suite, ReadsScores) else ()
+    if stated := [figure.metric for figure in submission.figures if figure.metric in computed]:
+        raise InputError(f"{stated[0]} is computed from {SCORES}: give the scores, and leave the figure out")
     rows = [_row(figure, name, info, config.concept_ids) for figure in submission.figures]
     run.path.mkdir()
     shutil.copyfile(root / CONFIG_FILE, run.file(CONFIG_FILE))
     if (root / SCORES).is_file():
-        suite = info.load()
         if not isinstance(suite, ReadsScores):
             raise InputError(f"the suite {config.suite} computes nothing from {SCORES}; state figures instead")
         settings = suite.with_scores(config, name).model_dump(mode="json")
@@ -185,7 +188,7 @@ def write_run(run: Run, submission: Submission, say: Say) -> list[Row]:
     }
     table = result_table([complete_row(row, common) for row in rows])
     if len(table["cell_id"].unique()) < len(table):
-        raise InputError(f"a figure is stated twice, or is one that {SCORES} gives; leave it out")
+        raise InputError(f"two figures of {SUBMISSION} are of one metric, block and layer; keep one")
     write_table(run, "results", table)
     return table.to_pylist()
 

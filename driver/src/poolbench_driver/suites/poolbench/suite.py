@@ -29,6 +29,7 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
 
     evidence = BEHIND
+    metrics_of_scores = verification.OF_PASSAGES
 
     def check(self, config: ConceptsConfig) -> None:
         """Check the names of strategies and concepts. Raise UnknownNameError or ConfigError for an unknown name."""

@@ -43,7 +43,7 @@ from poolbench_driver.suites.poolbench.steering_results import (
 )
 
 #: Figures that the scores of passages give.
-_OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
+OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
 #: Label, group and fold of passages by id.
 Passages = dict[str, tuple[int, str, int]]
 #: Passages and their scores by concept, split, strategy and layer.
@@ -108,7 +108,7 @@ def is_of_scores(metric: str) -> bool:
 
     The cosine of two directions, `d3.rep_*`, cannot.
     """
-    return metric in (*_OF_PASSAGES, *D2_METRICS) or (metric.startswith("d3.") and not metric.startswith("d3.rep_"))
+    return metric in (*OF_PASSAGES, *D2_METRICS) or (metric.startswith("d3.") and not metric.startswith("d3.rep_"))
 
 
 def _cells(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row]) -> Check:
