@@ -64,7 +64,9 @@ def submit(
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="The bundle that `submit` wrote, or its unpacked folder.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="The bundle that `submit` wrote, its unpacked folder, or a submission.")
+    ],
     rerun: Annotated[
         int, typer.Option(min=0, help="Measure as many cells again on the cluster; `--draw` draws them.")
     ] = 0,

@@ -24,7 +24,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import SuiteInfo
-from poolbench_driver.contract.verification import Check, Say, State
+from poolbench_driver.contract.verification import MOST_PROBLEMS, Check, Say, State
 from poolbench_driver.records import Run, write_table
 from poolbench_driver.records.run import CONFIG_FILE
 from poolbench_driver.results import result_table
@@ -32,7 +32,6 @@ from poolbench_driver.results import result_table
 SUBMISSION, SCORES = "submission.json", "passage_scores.parquet"
 #: Rows of scores that are checked at once, so that a large table takes little memory.
 _BATCH = 10_000
-_MOST_ISSUES = 3
 
 
 def _whole(value: Any) -> Any:
@@ -142,7 +141,7 @@ def read_submission(root: Path) -> Submission:
 
 
 def _differs(file: str, error: ValidationError) -> InputError:
-    issues = [f"{shown('.'.join(map(str, issue['loc'])))}: {issue['msg']}" for issue in error.errors()[:_MOST_ISSUES]]
+    issues = [f"{shown('.'.join(map(str, issue['loc'])))}: {issue['msg']}" for issue in error.errors()[:MOST_PROBLEMS]]
     return InputError(f"{file}: {'; '.join(issues)}; `poolbench-driver submit --schema` prints what is allowed")
 
 

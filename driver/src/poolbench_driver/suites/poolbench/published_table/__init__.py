@@ -213,7 +213,7 @@ def _layer_agreement(folder: Traversable) -> dict[tuple[str, str], float]:
     """Return the agreement of layers by model and concept. A table without the file has none."""
     file = folder.joinpath("layer-agreement.csv")
     rows = records(SentFile(file.name, file.read_bytes())) if file.is_file() else ()
-    return {(row["model"], row["concept"]): float(row["icc"]) for _, row in rows}
+    return {(model, row["concept"]): float(row[model]) for _, row in rows for model in row if model != "concept"}
 
 
 def _cells(folder: Traversable, model: str, columns: tuple[PublishedColumn, ...]) -> Iterator[PublishedCell]:
