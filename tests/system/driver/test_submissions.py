@@ -146,6 +146,8 @@ CONTENTS: dict[str, tuple[bool, Content]] = {
     "truth as a layer": (False, {"figures": [{**FIGURE, "layer": True}]}),
     "no items": (False, {"figures": [{**FIGURE, "n": 0}]}),
     "model that is a number": (False, {"model": 7}),
+    "model without a name": (False, {"model": ""}),
+    "model that changes the reader's terminal": (False, {"model": "\x1b[2J"}),
 }
 
 
@@ -209,6 +211,10 @@ WRONG: dict[str, tuple[str, str, Callable[[Content], object], Callable[[Content]
     "two scores of a passage": (
         "figures", "two scores of a passage", as_is, lambda row: row.update(passage_id="one", split="test"),
     ),
+    "test passages alone": (
+        "figures", "train passages at each of its layers",
+        as_is, lambda row: row.update(layer=1) if row["split"] == "test" else None,
+    ),
     "one concept alone": (
         "cells", "hedging", as_is, lambda row: row.update(concept="contrast") if row["concept"] == "hedging" else None,
     ),
@@ -221,6 +227,14 @@ def test_what_no_schema_can_say_is_checked_by_the_reader(name: str, written: Pat
     verdict = verify(changed(written, tmp_path, content, row))
     assert stage in failed(verdict), verdict.stages
     assert any(check.stage == stage and why in check.note for check in verdict.stages), verdict.stages
+
+
+def test_a_table_without_rows_gives_no_figures(written: Path, tmp_path: Path) -> None:
+    root = changed(written, tmp_path, lambda content: content.update(figures=[FIGURE]))
+    pq.write_table(pq.read_table(root / "passage_scores.parquet").slice(0, 0), root / "passage_scores.parquet")
+    (root / CHECKSUMS).unlink()
+    verdict = verify(with_checksums(root))
+    assert failed(verdict) == ["figures"] and "needs scores of train passages" in verdict.stages[-1].note
 
 
 def test_figures_without_scores_are_on_the_board_as_not_verified(written: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
@@ -41,7 +42,9 @@ def _whole(value: Any) -> Any:
 
 _WHOLE = BeforeValidator(_whole)
 Layer = Annotated[int, Field(ge=0, le=10_000), _WHOLE]
-Text = Annotated[str, Field(min_length=1, max_length=200)]
+#: Without control characters, because readers' terminals show them.
+_SHOWN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+Text = Annotated[str, Field(max_length=200, pattern=_SHOWN)]
 
 
 class _Submitted(StrictModel):
@@ -55,7 +58,7 @@ class Method(_Submitted):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     """The name on a board."""
-    summary: str = Field(min_length=1, max_length=500)
+    summary: str = Field(max_length=500, pattern=_SHOWN)
     """What the method does, in one sentence."""
     link: str | None = Field(default=None, pattern=r"^https?://[!-~]{1,500}$")
     """Where code or a paper of the method is."""
@@ -216,6 +219,9 @@ def _read_scores(file: Path, name: str) -> pa.Table:
     item = ["concept", "split", "passage_id", "layer"]
     if len(table.group_by(item).aggregate([])) < len(table):
         raise InputError(f"{SCORES} has two scores of a passage at a layer; keep one")
+    layers_of_train = table.filter(pc.field("split") == "train")["layer"].unique()
+    if len(layers_of_train) < max(1, len(table["layer"].unique())):
+        raise InputError(f"{SCORES} needs scores of train passages at each of its layers")
     return table.append_column("strategy", pa.array([name] * len(table), pa.string()))
 
 
