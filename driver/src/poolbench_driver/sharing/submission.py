@@ -26,7 +26,8 @@ from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import SuiteInfo
 from poolbench_driver.contract.verification import MOST_PROBLEMS, Check, Say, State
-from poolbench_driver.records import Run, write_table
+from poolbench_driver.records import Run
+from poolbench_driver.records.folder import write_table
 from poolbench_driver.records.run import CONFIG_FILE
 from poolbench_driver.results import result_table
 
