@@ -26,6 +26,7 @@ from poolbench_driver.cli.help import PROGRAM, CommandGroup
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.text import items, paragraph, schema, table
 from poolbench_driver.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
+from poolbench_driver.sharing.submission import schema as submission_schema
 from poolbench_driver.vectors.card import VectorCard
 
 FOLDER = Path(__file__).parent
@@ -265,6 +266,7 @@ TABLES: Parts = {
 
 #: Files that are made as a whole.
 FILES: Mapping[str, Callable[[], str]] = {
+    "submission.schema.json": lambda: json.dumps(submission_schema(), indent=1) + "\n",
     "view.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
     "vector-card.schema.json": lambda: json.dumps(VectorCard.model_json_schema(), indent=1) + "\n",
 }

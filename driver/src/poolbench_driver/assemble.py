@@ -34,9 +34,9 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     source, suite = RowSource(artifacts, failures, plan.producers), SUITES.get(plan.config.suite)
     common = _common_columns(plan, run_id)
     suite_rows = suite.load().assemble(plan, source)
-    complete = [_complete(row, common) for row in suite_rows.rows]
+    complete = [complete_row(row, common) for row in suite_rows.rows]
     ranks, boards, pairwise = rank_rows(complete, suite.board)
-    complete += [_complete(row, common) for row in ranks]
+    complete += [complete_row(row, common) for row in ranks]
     details = [
         {"cell_id": cell_id(row), "metric": row["metric"], "details": _json(row["details"])}
         for row in complete
@@ -52,7 +52,7 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     for name, content in suite_rows.others.items():
         tables[name] = content if isinstance(content, pa.Table) else pa.Table.from_pylist(content)
     for protocol, rows in suite_rows.unranked.items():
-        tables[protocol] = result_table([_complete(row, {**common, "protocol": protocol}) for row in rows])
+        tables[protocol] = result_table([complete_row(row, {**common, "protocol": protocol}) for row in rows])
     if source.damaged:
         raise FoundDamageError(list(source.damaged.values()))
     return tables
@@ -76,7 +76,7 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
     }
 
 
-def _complete(row: Row, common: Row) -> Row:
+def complete_row(row: Row, common: Row) -> Row:
     """Return a result row with the columns that all rows of a run share, metadata of its metric, and JSON `params`."""
     info = metric_info(row["metric"])
     row_columns = {**row, "params": _json(row.get("params"))}

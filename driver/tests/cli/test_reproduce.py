@@ -46,7 +46,7 @@ def test_a_run_is_found_by_its_model_and_compared(tmp_path: Path) -> None:
     answer = reproduce("--model", "llama-3.1-8b", "--output", str(tmp_path), "--display", "json")
     found = json.loads(answer.output)
     assert (answer.return_value, found["run"], found["settings"]) == (0, folder.id, [])
-    assert len(found["cells"]) == 11 * 19 * 17
+    assert len(found["cells"]) == 11 * 19 * 17 + 2 * 17
     assert sum(cell["difference"] is not None for cell in found["cells"]) == 6
 
 

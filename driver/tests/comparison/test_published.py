@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from poolbench_driver.assemble import assemble
-from poolbench_driver.comparison.published import ComparedCell, RunRows, compare_cells
+from poolbench_driver.comparison.published import ComparedCell, RunRows, compare_cells, compare_layers
 from poolbench_driver.results import result_table
+from poolbench_driver.statistics.correlation import intraclass
 from poolbench_driver.suites.poolbench.published_table import published_table
 
 TABLE = published_table()
@@ -107,3 +109,24 @@ def test_rows_of_an_assembled_run_are_found(steered: Callable[..., Any]) -> None
     assert found["D2_scp_c", "published"] == pytest.approx(0.1) and found["D2_M_c", "published"] == pytest.approx(1)
     assert found["D3_LD", "published"] == pytest.approx(1 - 0.2 / 0.8)
     assert {name for name, protocol in found if protocol == "corrected"} >= {"D2_scp_c", "D2_M_c", "D2_phi_c"}
+
+
+def test_the_agreement_of_layers_stands_beside_the_published_one() -> None:
+    values = {"A1_mean": (0.4, 0.5, 0.45), "P1_last_token": (0.3, 0.35, 0.4), "own": (0.9, 0.1, 0.5)}
+    rows = [
+        row("d1.auroc", value, protocol="corrected", strategy=strategy, layer=layer)
+        for strategy, of_layers in values.items()
+        for layer, value in zip((16, 24, 31), of_layers, strict=True)
+    ]
+    rows += [row("d1.auroc", 0.5, protocol="corrected", layer=8), row("d1.auroc", 0.5, layer=31)]
+    run = RunRows(
+        *(result_table([r for r in rows if r["protocol"] == p]).to_pylist() for p in ("corrected", "published"))
+    )
+    cells = {(cell.concept, cell.protocol): cell for cell in compare_layers(TABLE, MODEL, run)}
+    assert len(cells) == 2 * 17
+    found = cells["contrast", "corrected"]
+    assert (found.theirs, found.our_strategy) == (0.34148, "2 strategies")
+    assert found.ours == pytest.approx(intraclass(np.array([values["A1_mean"], values["P1_last_token"]])))
+    assert found.difference == pytest.approx(found.ours - 0.34148)
+    for other in (cells["contrast", "published"], cells["hedging", "corrected"]):
+        assert other.ours is None and other.reason == "two strategies with d1.auroc at layers 16, 24, 31 are needed"

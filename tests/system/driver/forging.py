@@ -108,9 +108,9 @@ class Made(NamedTuple):
     signers: Path
 
 
-def make(root: Path) -> Made:
-    """Measure a small run with real probes, and pack and sign it."""
-    config = load_run_config(None, SETTINGS)
+def make(root: Path, **settings: Any) -> Made:
+    """Measure a small run with real probes, and pack and sign it. Further settings replace those of `SETTINGS`."""
+    config = load_run_config(None, SETTINGS | settings)
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: no service is asked
     specs = tuple(select_strategies(SETTINGS["strategies"]))
     plan = make_plan(Scope(config, model, specs, annotator_version(config.annotator)))

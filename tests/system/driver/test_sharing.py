@@ -256,6 +256,10 @@ FORGERIES: dict[str, tuple[str, Edit]] = {
     "edited rank": ("ranks", in_results(raised_rank)),
     "dropped concept": ("cells", without_concept),
     "other corpus": ("corpus", other_corpus),
+    "rows of another corpus": (
+        "corpus",
+        in_results(lambda rows: [row.update(dataset_revision="other") for row in rows] and rows),
+    ),
     "turned labels": ("corpus", in_table("passage_scores", other_labels)),
     "dropped passages": ("coverage", in_table("passage_scores", fewer_passages)),
     "dropped train passages, left out as the details say": (

@@ -28,12 +28,29 @@ Signers = Annotated[
 _PLACE = "A folder, s3://bucket/prefix, or hf:OWNER/NAME on the hub."
 
 
+def _print_schema(wanted: bool) -> None:
+    from poolbench_driver.sharing.submission import schema
+
+    if wanted:
+        print_data(schema())
+        raise typer.Exit
+
+
 def submit(
     output: Annotated[Path, typer.Option(help="Bundle to write, such as run.zip.")],
     run: RunName = "latest",
     key: Annotated[Path | None, typer.Option(help="Private SSH key that signs the bundle; default: unsigned.")] = None,
     runs: RunsFolder = Path("runs"),
     licence: Licence = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            is_eager=True,
+            callback=_print_schema,
+            help="Print the JSON schema of a submission without a run.",
+        ),
+    ] = False,
 ) -> int:
     """Pack a finished run as one file that others can verify: tables, settings, manifest, versions, signature."""
     from poolbench_driver.sharing import bundle
@@ -47,7 +64,9 @@ def submit(
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="The bundle that `submit` wrote, or its unpacked folder.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="The bundle that `submit` wrote, its unpacked folder, or a submission.")
+    ],
     rerun: Annotated[
         int, typer.Option(min=0, help="Measure as many cells again on the cluster; `--draw` draws them.")
     ] = 0,

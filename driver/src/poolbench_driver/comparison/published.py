@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from statistics import fmean, median
@@ -13,6 +13,7 @@ from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.comparison.pairing import SAME_VALUE, read_results
 from poolbench_driver.comparison.render import Titled
 from poolbench_driver.config import of_concepts
+from poolbench_driver.pages.boards.agreement import layer_agreements
 from poolbench_driver.records import Run
 from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.published_table import (
@@ -128,7 +129,10 @@ def compare_with_table(
     for name in metrics:
         if name not in measurable:
             raise UnknownNameError("metric", name, measurable)
-    cells = compare_cells(table, measured, RunRows(read_results(folder), _published_rows(folder)), columns)
+    rows = RunRows(read_results(folder), _published_rows(folder))
+    cells = compare_cells(table, measured, rows, columns)
+    if not columns and not metrics:
+        cells += compare_layers(table, measured, rows)
     return TableComparison(
         folder.id,
         measured,
@@ -159,6 +163,12 @@ class RunRows:
         for row in (*corrected, *(published or ())):
             if row["strategy"] and row["concept"]:
                 self._rows[row["protocol"], row["metric"], row["strategy"], row["concept"]].append(row)
+
+    def of_metric(self, protocol: str, metric: str) -> Iterator[Row]:
+        """Yield all rows of a metric by one protocol."""
+        for key, rows in self._rows.items():
+            if key[:2] == (protocol, metric):
+                yield from rows
 
     def figure(self, column: PublishedColumn, protocol: str, strategy: str, concept: str, layer: int) -> Row:
         """Return the row of a cell. Raise NotFoundError with the reason if there is nothing to compare."""
@@ -207,6 +217,29 @@ def compare_cells(
         for strategy in table.strategies
         for concept in table.concepts
     ]
+
+
+def compare_layers(table: PublishedTable, model: OfficialModel, run: RunRows) -> list[ComparedCell]:
+    """Return the table's agreement of layers on each concept beside that of the run, by both protocols.
+
+    The run's is over those of its strategies that are in the table, at the layers of the table.
+    """
+    names, cells = {strategy.ours for strategy in table.strategies}, list[ComparedCell]()
+    for protocol in ("published", "corrected") if table.layer_agreement else ():
+        rows = run.of_metric(protocol, "d1.auroc")
+        rows_of_table = [row for row in rows if row["strategy"] in names and row["layer"] in model.layers]
+        agreements = {agreement.concept: agreement for agreement in layer_agreements(rows_of_table, "d1.auroc")}
+        for concept in table.concepts:
+            theirs, agreement = table.layer_agreement[model.name, concept], agreements.get(concept)
+            cell = ComparedCell("D1_icc", "all", concept, protocol, "ICC(2,1) of layers", None, theirs)
+            if agreement is None or agreement.layers != model.layers or agreement.value is None:
+                needed = ", ".join(map(str, model.layers))
+                cell = replace(cell, reason=f"two strategies with d1.auroc at layers {needed} are needed")
+            else:
+                strategies, ours = f"{agreement.num_strategies} strategies", agreement.value
+                cell = replace(cell, our_strategy=strategies, ours=ours, difference=ours - theirs)
+            cells.append(cell)
+    return cells
 
 
 def _compared(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page
@@ -130,6 +131,19 @@ class VerifiesFigures(Protocol):
 
     def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
         """Yield checks of a run's figures against its scores of single items. A run without such scores yields none."""
+
+
+@runtime_checkable
+class ReadsScores(Protocol):
+    """A suite that computes figures from scores of passages that another program made."""
+
+    metrics_of_scores: tuple[str, ...]  # metrics of these figures; a submission must not state them
+
+    def with_scores(self, config: Any, entrant: str) -> Any:
+        """Return the settings of a run whose only entrant has such scores."""
+
+    def figures_of_scores(self, run: FinishedRun, say: Say) -> list[Row]:
+        """Return the result rows that follow from the scores of a run."""
 
 
 @runtime_checkable

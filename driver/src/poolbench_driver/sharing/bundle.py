@@ -25,11 +25,14 @@ from poolbench.statuses import RunState
 from poolbench.storage import Artifacts
 from poolbench_driver.dataset_folder import CARD, CHECKSUMS, CROISSANT, MANIFEST, files_below, sha256_of
 from poolbench_driver.records import Run
+from poolbench_driver.records.run import CONFIG_FILE
 from poolbench_driver.release.run import ENVIRONMENT, export_run
 from poolbench_driver.sharing.signatures import sign
+from poolbench_driver.sharing.submission import SCORES, SUBMISSION, Submission, read_submission
 
 SIGNATURE = f"{CHECKSUMS}.sig"
-_FILES = "|".join(map(re.escape, (CARD, MANIFEST, CHECKSUMS, CROISSANT, ENVIRONMENT, SIGNATURE)))
+_SUBMITTED = (SUBMISSION, SCORES, CONFIG_FILE)
+_FILES = "|".join(map(re.escape, (CARD, MANIFEST, CHECKSUMS, CROISSANT, ENVIRONMENT, SIGNATURE, *_SUBMITTED)))
 #: Names of the files of a bundle: those above, and those of one run in its folder.
 _NAME = re.compile(rf"{_FILES}|\w[\w.-]*/\w[\w.-]*\.(?:parquet|json|yaml)", re.ASCII)
 #: Most files of a bundle, most bytes of all together, and most bytes for each packed one.
@@ -42,10 +45,17 @@ _TEXT_COLUMNS = {"text", "texts", "prompt", "opening", "passage", "completion", 
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files of an opened bundle."""
+    """The files of an opened bundle.
+
+    Attributes:
+        root: The folder of the files.
+        folder: The run. That of a submission by another program is yet to be written.
+        submission: What another program submitted, or None if the bundle holds a run.
+    """
 
     root: Path
     folder: Run
+    submission: Submission | None = None
 
     @property
     def digest(self) -> str:
@@ -136,11 +146,19 @@ def opened(file: Path, place: Path | None = None) -> Iterator[Bundle]:
                     _copy(_entries_of_zip(archive), root)
         except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, OSError) as error:
             raise InputError(f"it is not a whole {'folder' if file.is_dir() else 'ZIP file'} ({error})") from None
-        runs = [path.parent for path in root.glob("*/config.resolved.yaml")]
-        if len(runs) != 1 or not (root / CHECKSUMS).is_file() or len({*root.glob("*/")}) != 1:
-            raise InputError(f"it is not a bundle: one run and {CHECKSUMS} are needed, and nothing else")
         if refused := refused_tables(root):
             raise InputError("; ".join(refused[:3]))
+        if (root / SUBMISSION).is_file():
+            if others := set(files_below(root)) - {*_SUBMITTED, CHECKSUMS, SIGNATURE}:
+                raise InputError(f"{', '.join(sorted(others)[:3])}: a submission has no such file")
+            if lacking := [name for name in (CONFIG_FILE, CHECKSUMS) if not (root / name).is_file()]:
+                raise InputError(f"the submission lacks {' and '.join(lacking)}")
+            submission = read_submission(root)
+            yield Bundle(root, Run(root / submission.method.name), submission)
+            return
+        runs = [path.parent for path in root.glob(f"*/{CONFIG_FILE}")]
+        if len(runs) != 1 or not (root / CHECKSUMS).is_file() or len({*root.glob("*/")}) != 1:
+            raise InputError(f"it is not a bundle: one run and {CHECKSUMS} are needed, and nothing else")
         yield Bundle(root, Run(runs[0]))
 
 
@@ -214,7 +232,7 @@ def _require_harmless(entries: Iterable[_Entry]) -> None:
 def refused_tables(root: Path) -> list[str]:
     """Return which tables of a bundle hold texts or more values than any run has, or cannot be read."""
     refused = list[str]()
-    for file in sorted(root.glob("*/*.parquet")):
+    for file in sorted(root.glob("**/*.parquet")):
         try:
             metadata, schema = pq.read_metadata(file), pq.read_schema(file)
         except (pa.ArrowException, OSError) as error:

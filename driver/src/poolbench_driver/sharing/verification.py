@@ -18,6 +18,7 @@ from poolbench_driver.records import Run, manifest_files, recall_concepts, run_i
 from poolbench_driver.results import cell_id, results_digest
 from poolbench_driver.sharing.bundle import SIGNATURE, Bundle, checksums, opened
 from poolbench_driver.sharing.signatures import check
+from poolbench_driver.sharing.submission import SCORES, stated_checks, write_run
 
 #: Measures cells of a run again, and returns the stage.
 Rerun = Callable[[Run, Say], Check]
@@ -91,32 +92,41 @@ def verify(
 
 
 def _stages(bundle: Bundle, signers: Path | None, rerun: Rerun | None, say: Say) -> Iterator[Check]:
-    yield Check.of("container", [], f"{len(files_below(bundle.root))} files, and no texts")
+    submission, run = bundle.submission, bundle.folder
+    files = f"{len(files_below(bundle.root))} files, and no texts"
+    yield Check.of("container", [], files if submission is None else f"{files}: {submission.method}")
     yield _signature(bundle, signers)
     stage = "digests"
     try:
         yield _digests(bundle)
-        stage = "configuration"
-        recall_concepts(bundle.folder)
-        run = bundle.folder
-        rows = run.tables["results"].to_pylist()
-        yield _configuration(run, rows)
-        yield _model(run, rows)
+        if submission is None:
+            stage = "configuration"
+            recall_concepts(run)
+            rows = run.tables["results"].to_pylist()
+            yield _configuration(run, rows)
+            yield _model(run, rows)
+        else:
+            stage = "figures"
+            rows = write_run(run, submission, say)
+            yield from stated_checks(submission)
         stage = "scores"
         suite = run.suite.load()
-        for one in suite.verify(run, say) if isinstance(suite, VerifiesFigures) else ():
+        has_scores = submission is None or Path(SCORES).stem in run.tables
+        for one in suite.verify(run, say) if has_scores and isinstance(suite, VerifiesFigures) else ():
             stage = one.stage
             yield one
         if stage == "scores":
-            yield Check(
-                "scores", State.UNCHECKED, f"figures of {run.config.suite} are not computed again from its tables"
-            )
-        stage = "ranks"
-        yield _ranks(rows, run)
+            why = f"figures of {run.config.suite} are not computed again from its tables"
+            yield Check("scores", State.UNCHECKED, why if has_scores else f"the submission has no {SCORES}")
+        if submission is None:
+            stage = "ranks"
+            yield _ranks(rows, run)
     except _DAMAGE as error:
         yield Check.of(stage, [f"it cannot be read on: {str(error) or type(error).__name__}"])
         return
-    if rerun is not None:
+    if rerun is not None and submission is not None:
+        yield Check("rerun", State.UNCHECKED, "a submission is not of a run that can be repeated")
+    elif rerun is not None:
         try:
             yield rerun(run, say)
         except PoolbenchError as error:
@@ -139,13 +149,15 @@ def _signature(bundle: Bundle, signers: Path | None) -> Check:
 
 
 def _digests(bundle: Bundle) -> Check:
-    """Compare the files with the checksums and the run's manifest, and the results with their digest."""
-    folder, manifest = bundle.folder, bundle.folder.file(MANIFEST).read_bytes()
+    """Compare the files with the checksums, and those of a run with its manifest, the results with their digest."""
     names = [name for name in files_below(bundle.root) if name not in (CHECKSUMS, SIGNATURE)]
     present = {name: sha256_of(bundle.root / name) for name in names}
     sums = checksums((bundle.root / CHECKSUMS).read_bytes())
     differing = {name for name in present.keys() | sums.keys() if present.get(name) != sums.get(name)}
     problems = [f"{name} is not as {CHECKSUMS} says" for name in sorted(differing)]
+    if bundle.submission is not None:
+        return Check.of("digests", problems, f"{len(names)} files are as their checksums say")
+    folder, manifest = bundle.folder, bundle.folder.file(MANIFEST).read_bytes()
     listed = manifest_files(manifest, MANIFEST)
     for name in (name.partition("/")[2] for name in names if "/" in name):
         if name != MANIFEST and listed.get(name) != present[f"{folder.id}/{name}"]:

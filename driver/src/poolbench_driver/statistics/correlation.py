@@ -35,6 +35,26 @@ def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
 
 
+def intraclass(values_NK: np.ndarray) -> float:
+    """Return the intraclass correlation of K raters of N targets: two-way random effects, absolute agreement, single.
+
+    1 if all raters give each target the same value. It can be negative. NaN with fewer than two targets or raters, or
+    if all values are equal.
+
+    Reference: Shrout and Fleiss (1979), "Intraclass correlations", ICC(2,1).
+    """
+    num_targets, num_raters = values_NK.shape
+    if min(num_targets, num_raters) < 2:
+        return float("nan")
+    by_target, by_rater = values_NK.mean(axis=1), values_NK.mean(axis=0)
+    residuals_NK = values_NK - by_target[:, None] - by_rater + values_NK.mean()
+    of_targets = num_raters * by_target.var(ddof=1)
+    of_raters = num_targets * by_rater.var(ddof=1)
+    of_rest = (residuals_NK**2).sum() / ((num_targets - 1) * (num_raters - 1))
+    scale = of_targets + (num_raters - 1) * of_rest + num_raters * (of_raters - of_rest) / num_targets
+    return float("nan") if np.ptp(values_NK) == 0 else float((of_targets - of_rest) / scale)
+
+
 def kendall(x: np.ndarray, y: np.ndarray) -> float:
     """Return Kendall's tau-b of two vectors [n]; NaN if a side is constant or holds NaN, or n is below MIN_POINTS.
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -39,6 +40,13 @@ def test_known_cells() -> None:
     assert found == A1_OF_LLAMA
     assert TABLE.values["gemma2_9b", "W4_hierarchical", "legal_formality", "D3_LD"] == 3.39278
     assert TABLE.values["mistral_7b", "P2_first_token", "causation", "D2_scp_c"] is None
+
+
+def test_the_agreement_of_layers_has_the_means_that_the_source_states() -> None:
+    stated = {"llama3_8b": 0.87728, "gemma2_9b": 0.85857, "mistral_7b": 0.92173}
+    found = {model: [TABLE.layer_agreement[model, concept] for concept in TABLE.concepts] for model in stated}
+    assert {model: round(fmean(values), 5) for model, values in found.items()} == stated
+    assert (min(found["llama3_8b"]), max(found["llama3_8b"])) == (0.34148, 0.99789)
 
 
 def test_counterparts_exist() -> None:

@@ -3,7 +3,7 @@
 from poolbench.concepts import CONCEPTS
 from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.contract.verification import State
-from poolbench_driver.corpora.sources import concept_table, run_dataset
+from poolbench_driver.corpora.sources import concept_table, dataset_revision, run_dataset
 from poolbench_driver.suites.poolbench.verification import Passages, check_corpus
 
 #: A passage that no corpus has.
@@ -12,7 +12,8 @@ FOREIGN: Passages = {"contrast-novels.hardy.tess.003-pos": (1, "0", -1)}
 
 def state(source: str, dataset: str, passages: Passages) -> tuple[State, str]:
     config = ConceptsConfig(corpus=CorpusConfig(source=source))
-    check = check_corpus(config, [{"dataset": dataset}], {("contrast", "test"): passages}, lambda _: None)
+    row = {"dataset": dataset, "dataset_revision": dataset_revision(run_dataset(config, []))}
+    check = check_corpus(config, [row], {("contrast", "test"): passages}, lambda _: None)
     return check.state, check.note
 
 

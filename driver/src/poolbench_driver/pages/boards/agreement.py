@@ -1,5 +1,6 @@
 """How far two boards order the same strategies alike, such as the boards of two layers."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,7 +14,7 @@ from poolbench.statuses import Status
 from poolbench_driver.contract.metrics import is_higher_better
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES, require_one_quantity
 from poolbench_driver.pages.boards.ranking import RankBoard
-from poolbench_driver.statistics.correlation import MIN_POINTS, spearman
+from poolbench_driver.statistics.correlation import MIN_POINTS, intraclass, spearman
 from poolbench_driver.statistics.ranks import block_ranks, mean_ranks
 
 CI_METHOD = "cluster bootstrap over concepts, percentile"
@@ -72,6 +73,36 @@ def layer_stability(cells: Iterable[Mapping[str, Any]], metric: str, *, seed: in
         _measure(metric, (first, second), _agreement(str(first), str(second), ranks[first], ranks[second], seed), seed)
         for first, second in combinations(layers, 2)
     ]
+
+
+@dataclass(frozen=True)
+class LayerAgreement:
+    """How far the values of strategies agree between layers, on one concept."""
+
+    concept: str
+    value: float | None  # intraclass correlation; None with fewer than two strategies, or if all values are equal
+    layers: tuple[int, ...]
+    num_strategies: int  # strategies with a value at every layer
+
+
+def layer_agreements(cells: Iterable[Mapping[str, Any]], metric: str) -> list[LayerAgreement]:
+    """Return the intraclass correlation ICC(2,1) of the layers for each concept, by name. Strategies are the targets.
+
+    A concept that was measured at one layer alone is left out.
+    """
+    values = defaultdict[str, dict[tuple[str, int], float]](dict)
+    for row in cells:
+        if row["metric"] == metric and row["strategy"] and row["layer"] is not None and row["value"] is not None:
+            values[row["concept"]][row["strategy"], row["layer"]] = row["value"]
+    agreements = []
+    for concept, of_concept in sorted(values.items()):
+        strategies, layers = (sorted(set(names)) for names in zip(*of_concept, strict=True))
+        whole = [name for name in strategies if all((name, layer) in of_concept for layer in layers)]
+        if len(layers) > 1:
+            matrix = np.array([[of_concept[name, layer] for layer in layers] for name in whole])
+            value = intraclass(matrix) if len(whole) > 1 else np.nan
+            agreements.append(LayerAgreement(concept, None if np.isnan(value) else value, tuple(layers), len(whole)))
+    return agreements
 
 
 def _value(row: Mapping[str, Any], better: bool) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from poolbench.contracts import Row
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.abilities import Answers, Need
@@ -28,6 +29,7 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
 
     evidence = BEHIND
+    metrics_of_scores = verification.OF_PASSAGES
 
     def check(self, config: ConceptsConfig) -> None:
         """Check the names of strategies and concepts. Raise UnknownNameError or ConfigError for an unknown name."""
@@ -79,6 +81,14 @@ class PoolBench(Suite[ConceptsConfig, Scope, PoolBenchPlan]):
     def verify(self, run: FinishedRun, say: Say) -> Iterator[Check]:
         """Yield checks of cells, corpus, D1, D2 and D3 against the scores of passages and texts."""
         return verification.verify(run, say)
+
+    def with_scores(self, config: ConceptsConfig, entrant: str) -> ConceptsConfig:
+        """Return the settings of a run that measures D1 of one entrant."""
+        return config.model_copy(update={"strategies": (entrant,), "metrics": ("d1",)})
+
+    def figures_of_scores(self, run: FinishedRun, say: Say) -> list[Row]:
+        """Return the rows of D1 that follow from scores of passages."""
+        return verification.figures_of_scores(run, say)
 
     def behind(self, plan: PoolBenchPlan, block: str, entrant: str, layer: int) -> frozenset[str]:
         """Return the keys of the artifacts behind the results of a strategy on a concept at a layer."""

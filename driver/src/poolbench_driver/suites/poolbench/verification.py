@@ -25,7 +25,7 @@ from poolbench_driver.config import ALONG, ConceptsConfig
 from poolbench_driver.contract.source import opaque
 from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, compared
-from poolbench_driver.corpora.sources import passages_step
+from poolbench_driver.corpora.sources import dataset_revision, passages_step, run_dataset
 from poolbench_driver.imports.states import is_imported
 from poolbench_driver.stages.scope import wanted_scorers
 from poolbench_driver.suites.poolbench.d1 import concept_check_rows
@@ -43,7 +43,7 @@ from poolbench_driver.suites.poolbench.steering_results import (
 )
 
 #: Figures that the scores of passages give.
-_OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
+OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
 #: Label, group and fold of passages by id.
 Passages = dict[str, tuple[int, str, int]]
 #: Passages and their scores by concept, split, strategy and layer.
@@ -56,18 +56,12 @@ def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
     """Yield the checks of a run: cells, corpus, coverage, scores, D1, scorers, D2 and D3."""
     config = run.config
     assert isinstance(config, ConceptsConfig)
-    rows, scored, is_steered = run.tables["results"].to_pylist(), Scored(), bool({"d2", "d3"} & set(config.metrics))
-    for row in run.tables["passage_scores"].to_pylist():
-        cell = scored.setdefault((row["concept"], row["split"], row["strategy"], row["layer"]), ({}, []))
-        cell[0][row["passage_id"]] = row["label"], row["group"], row["fold"]
-        cell[1].append(row["score"])
+    rows, is_steered = run.tables["results"].to_pylist(), bool({"d2", "d3"} & set(config.metrics))
+    scored, passages = _scored(run)
     yield _cells(run, config, rows)
-    passages = defaultdict[tuple[str, str], Passages](dict)
-    for (concept, split, *_), (of_cell, _) in scored.items():
-        passages[concept, split] |= of_cell
     yield check_corpus(config, rows, passages, say)
     texts = defaultdict[tuple[str | None, str], list[Row]](list)
-    for row in run.tables["text_scores"].to_pylist():
+    for row in run.rows("text_scores"):
         texts[row["concept"], row["name"]].append(row)
     scorers = {row["scorer"] for row in rows if row["metric"] == "scorer.gate" and row["value"] is not None}
     counts = [*passages_of_cells(rows, scored, passages)]
@@ -87,12 +81,34 @@ def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
             yield compared(family, families[family], again, is_of_scores)
 
 
+def figures_of_scores(run: FinishedRun, say: Say) -> list[Row]:
+    """Return the rows of D1 that the scores of passages give, on the passages of the corpus if it is here."""
+    config = run.config
+    assert isinstance(config, ConceptsConfig)
+    scored, passages = _scored(run)
+    check_corpus(config, [], passages, say)
+    rows = list(_d1(config, scored, passages, say))
+    return [*rows, *concept_check_rows(rows)]
+
+
+def _scored(run: FinishedRun) -> tuple[Scored, dict[tuple[str, str], Passages]]:
+    """Return the scored passages of each cell, and those of each concept and split."""
+    scored, passages = Scored(), defaultdict[tuple[str, str], Passages](dict)
+    for row in run.tables["passage_scores"].to_pylist():
+        cell = scored.setdefault((row["concept"], row["split"], row["strategy"], row["layer"]), ({}, []))
+        cell[0][row["passage_id"]] = row["label"], row["group"], row["fold"]
+        cell[1].append(row["score"])
+    for (concept, split, *_), (of_cell, _) in scored.items():
+        passages[concept, split] |= of_cell
+    return scored, passages
+
+
 def is_of_scores(metric: str) -> bool:
     """Return whether a metric can be computed from scores of passages and texts.
 
     The cosine of two directions, `d3.rep_*`, cannot.
     """
-    return metric in (*_OF_PASSAGES, *D2_METRICS) or (metric.startswith("d3.") and not metric.startswith("d3.rep_"))
+    return metric in (*OF_PASSAGES, *D2_METRICS) or (metric.startswith("d3.") and not metric.startswith("d3.rep_"))
 
 
 def _cells(run: FinishedRun, config: ConceptsConfig, rows: Sequence[Row]) -> Check:
@@ -137,6 +153,10 @@ def check_corpus(
             if expected.get(passage) != facts
         ]
         passages[name, split] = expected
+    if passages:  # else the corpus need not be here
+        revision = dataset_revision(run_dataset(config, [CONCEPTS.get(name) for name in config.concepts]))
+        others = {str(row["dataset_revision"]) for row in rows} - {revision}
+        problems += [f"dataset_revision is {other} in some rows, and {revision} here" for other in sorted(others)]
     return Check.of("corpus", problems, f"{count} passages have the labels, groups and folds of the corpus here")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from driver.tests.page_reader import heads_of, texts_of
 
-from poolbench_driver.suites.poolbench.report.board import build_d1, build_published, mean_cell
+from poolbench_driver.suites.poolbench.report.board import build_d1, build_published, layer_parts, mean_cell
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
 
@@ -108,3 +108,14 @@ def test_published_means_stand_beside_the_corrected_in_their_own_order() -> None
     assert cells["A1_mean"] == ["0.400", "0.900", "0.250", "30.000", "0.500 (1/2)"]
     assert cells["S2_gradient"] == ["not_implemented", "0.600", "", "", ""]
     assert build_published([], ours, ORDER) is None
+
+
+def test_layers_that_agree_are_no_replicates() -> None:
+    values = {"A1_mean": (0.8, 0.9), "P1_last_token": (0.5, 0.6)}
+    rows = [row(name, "d1.auroc", value, layer=layer) for name in values for layer, value in enumerate(values[name])]
+    (part,) = layer_parts(rows)
+    (table,) = part.blocks
+    # Mean squares of strategies .09, of layers .01, of the rest 0: .09 / (.09 + 2 * .01 / 2).
+    assert texts_of(table) == [["contrast", "0.900", "2", "0, 1"]]
+    assert "Their mean is 0.900" in part.note and "Layers are not replicates" in part.note
+    assert list(layer_parts(rows[:1])) == []

@@ -79,6 +79,7 @@ class PublishedTable:
     models: tuple[OfficialModel, ...]
     strategies: tuple[OfficialStrategy, ...]
     cells: tuple[PublishedCell, ...]
+    layer_agreement: Mapping[tuple[str, str], float] = field(hash=False, default_factory=dict)  # by model and concept
 
     @cached_property
     def concepts(self) -> tuple[str, ...]:
@@ -179,6 +180,7 @@ def _read(folder: Traversable, checkout: Path | None = None) -> PublishedTable:
         strategies=tuple(OfficialStrategy(**strategy) for strategy in source.pop("strategies")),
         cells=tuple(cells),
         source=source,
+        layer_agreement=_layer_agreement(folder),
     )
 
 
@@ -205,6 +207,13 @@ class _Construction:
         for strategy, concept in dict.fromkeys((cell.strategy, cell.concept) for cell in others):
             value = figures.get(f"{concept}_{strategy}", {}).get("auroc")
             yield PublishedCell(model.name, strategy, concept, self.column.id, value)
+
+
+def _layer_agreement(folder: Traversable) -> dict[tuple[str, str], float]:
+    """Return the agreement of layers by model and concept. A table without the file has none."""
+    file = folder.joinpath("layer-agreement.csv")
+    rows = records(SentFile(file.name, file.read_bytes())) if file.is_file() else ()
+    return {(model, row["concept"]): float(row[model]) for _, row in rows for model in row if model != "concept"}
 
 
 def _cells(folder: Traversable, model: str, columns: tuple[PublishedColumn, ...]) -> Iterator[PublishedCell]:

@@ -18,6 +18,7 @@ from poolbench_driver.suites.poolbench.report.board import (
     board_table,
     build_board,
     d1_parts,
+    layer_parts,
     prompted_parts,
     published_parts,
 )
@@ -74,6 +75,7 @@ def report(run: FinishedRun, page: Page) -> Page:
             audit_part(audit),
             *d1_parts(rows, order),
             *rank_parts(ranks, rank_diagrams(ranks.boards)),
+            *layer_parts(rows),
             heat_map_part(rows, order),
             cosine_part(run.rows("cosines") if "cosines" in run.tables else None, steered_layer),
             *([Part("curves", "Response curves", response_charts(curves), "Curves", _CURVES)] if is_steered else []),

@@ -11,11 +11,12 @@ import numpy as np
 from poolbench.contracts import Row
 from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.config import ALONG
-from poolbench_driver.contract.page import Cell, Column, Line, Part, Table
+from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
 from poolbench_driver.contract.vega import COLOURS, VARIABLES
+from poolbench_driver.pages.boards.agreement import layer_agreements
 from poolbench_driver.pages.boards.ranks import RanksView, rank_text, strategy_families
 from poolbench_driver.pages.drawing import CROSS
-from poolbench_driver.pages.plain import entrant_cell, entrant_path, figure_path, is_rank
+from poolbench_driver.pages.plain import entrant_cell, entrant_path, figure_path, is_rank, number
 from poolbench_driver.pages.text import interval
 from poolbench_driver.suites.poolbench.metrics import BOARD
 from poolbench_driver.suites.poolbench.report.answer import GAIN, QUESTIONS, SEPARATION, Best
@@ -133,6 +134,32 @@ def _notes(cells: Cells, metrics: Sequence[str]) -> list[str]:
         for metric, numbers in layers.items()
         if numbers and numbers != layers[PRIMARY]
     ]
+
+
+def layer_parts(rows: Iterable[Row]) -> Iterator[Part]:
+    """Yield how far layers agree on each concept, if the run measured several."""
+    agreements = layer_agreements(rows, PRIMARY)
+    if not agreements:
+        return
+    lines = [
+        Line.of(
+            agreement.concept,
+            Cell("too few") if agreement.value is None else number(agreement.value, "z.3f"),
+            str(agreement.num_strategies),
+            ", ".join(map(str, agreement.layers)),
+        )
+        for agreement in agreements
+    ]
+    measured = [agreement.value for agreement in agreements if agreement.value is not None]
+    mean = f" Their mean is {fmean(measured):z.3f}." if measured else ""
+    note = (
+        "Intraclass correlation ICC(2,1) of `d1.auroc`, with strategies as targets and layers as raters: 1 if each "
+        f"strategy has the same AUROC at all layers.{mean} Layers are not replicates: each is a function of the one "
+        "before, on the same passages and folds, so they agree without being further evidence. No interval of this "
+        "report is narrower for more layers."
+    )
+    heads: Heads = ["concept", "ICC(2,1)", "strategies", Column("layers", is_text=True)]
+    yield Part("layers", "Agreement of layers", [Table.of(heads, lines)], note=note, is_folded=True)
 
 
 def prompted_parts(rows: Sequence[Row]) -> Iterator[Part]:
