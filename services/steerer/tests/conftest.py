@@ -126,6 +126,18 @@ def unit_vectors() -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+async def pieces_of(engine: Any, request: Any, *, in_steps: bool = True) -> list[Any]:
+    """Generate a text. Return its piece of every step, or the whole text as one piece."""
+    from vllm.sampling_params import RequestOutputKind
+
+    from poolbench_steerer.engine.requests import sampling_params
+
+    params = sampling_params(request)
+    params.output_kind = RequestOutputKind.DELTA if in_steps else RequestOutputKind.FINAL_ONLY
+    with engine.bank.in_use(request.vector_ids) as slots:
+        return [piece async for _, piece in engine.outputs(request, params, slots)]
+
+
 def engine_processes() -> set[int]:
     """Return the ids of the engine processes that this process has started."""
     import psutil

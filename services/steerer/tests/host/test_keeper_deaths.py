@@ -90,8 +90,8 @@ def hold_texts(mortal: EngineHost, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
     def hold(num_steps: int) -> None:
         assert mortal.keeper.engine is not None
-        llm = mortal.keeper.engine.llm
-        generate = llm.generate
+        engine = mortal.keeper.engine
+        generate = engine.vllm_generate
 
         async def held(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
             async with aclosing(generate(*arguments, **options)) as outputs:
@@ -101,7 +101,7 @@ def hold_texts(mortal: EngineHost, monkeypatch: pytest.MonkeyPatch) -> Callable[
                     yield output
                 await asyncio.Event().wait()
 
-        monkeypatch.setattr(llm, "generate", held)
+        monkeypatch.setattr(engine, "vllm_generate", held)
 
     return hold
 
