@@ -84,7 +84,7 @@ def small_engine(model: str) -> Any:
 
     return SteererSettings(
         model=model, max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006,
-        bank_slots=64, max_steered_requests=48, num_threads=1,
+        bank_slots=64, max_steered_requests=48, num_threads=1, tool_parser="hermes",
     )  # fmt: skip
 
 

@@ -264,6 +264,11 @@ class CompletionBody(SamplingBody):
         return super().values() | {"prompt": [""] if self.prompt == "" else self.prompt}
 
     @property
+    def is_text(self) -> bool:
+        """Return whether the prompts are texts."""
+        return isinstance(self.prompts[0], str)
+
+    @property
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts, each as text or token ids."""
         if isinstance(self.prompt, str):
@@ -375,7 +380,7 @@ class ChatBody(SamplingBody):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
-    chat_template_kwargs: dict[bounds.Name, bool | int | float | bounds.Name] = Field(
+    chat_template_kwargs: dict[bounds.Name, bool | Annotated[int, Field(ge=-(2**31), lt=2**31)] | bounds.Name] = Field(
         default={}, max_length=MAX_RECORDS, description="variables of the model's own template"
     )
     functions: Annotated[Any, Only([])] = []
@@ -415,6 +420,11 @@ class ChatBody(SamplingBody):
     def echoes(self) -> bool:
         """Return whether a text begins with its prompt."""
         return False
+
+    @property
+    def is_text(self) -> bool:
+        """Return whether the prompts are texts."""
+        return True
 
     def values(self) -> dict[str, Any]:
         """Return the fields for vLLM."""

@@ -37,6 +37,7 @@ from poolbench_steerer.http.steering import Directions, resolve, resolve_reading
 from poolbench_steerer.http.verbs import Admission, until_disconnect
 from poolbench_steerer.server.facts import Call, Facts
 from poolbench_steerer.server.fields import Fields, Resolved
+from poolbench_steerer.tokens import Tokens
 
 MAX_LOGPROB_VALUES = 2**19
 Answers = AsyncGenerator[dict[str, Any], None]
@@ -119,7 +120,8 @@ class CompletionVerbs:
             readings = await self.directions.filled(model, await self.probes.filled(model, body.readings))
             fields = Fields(steering, tuple(readings), isinstance(body.reading, list))
             units = await units_of(self.host, model, steering)
-            job = _Job(body, meant, fields, units, self.host.config.tool_parser)
+            tokens = await self.host.tokens(model)
+            job = _Job(body, meant, fields, units, tokens, self.host.config.tool_parser)
             async with aclosing(self.host.stream(model, job.run)) as answers:
                 async for answer in answers:
                     yield answer
@@ -134,10 +136,13 @@ class _Job:
         meant: MeantModel,
         fields: Fields,
         units: list[float],
+        tokens: Tokens,
         tool_parser: str | None,
     ) -> None:
         self._body, self._meant, self._fields, self._units = body, meant, fields, units
         self._tool_parser = tool_parser
+        # vLLM's text of token ids would have special tokens.
+        self._decode = tokens.decode if body.echoes and not body.is_text else None
         # A text without a seed is sampled with a random one, which the response contains.
         self._seed = body.seed if body.seed is not None else random.getrandbits(31)
         self._begun = False
@@ -151,7 +156,8 @@ class _Job:
         readings = await resolve_readings(engine, self._fields.readings)
         wish = Resolved(self._fields, steering, readings).checked(engine)
         echo = self._body.echoes
-        call = Call(wish, echo, echo and not self._body.num_new, check=_PromptBounds(engine, self._body).check)
+        check = _PromptBounds(engine, self._body).check
+        call = Call(wish, echo, echo and not self._body.num_new, self._decode, check=check)
         facts = Facts(call, self._meant.id, self._seed)
         values = self._body.values() | {
             "model": engine.model.id, "seed": self._seed, "request_id": engine_request_id(),

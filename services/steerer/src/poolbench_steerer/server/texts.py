@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import InputError, PoolbenchError
@@ -102,8 +103,10 @@ class ServedTexts:
             async with aclosing(outputs):
                 async for output, generated in outputs:
                     piece = _without_tokens(output, generated) if call.echo_alone else generated
+                    if call.decode is not None:
+                        output.prompt = call.decode(request.prompt_ids)
                     if piece.token_ids or piece.finish_reason is not None:
-                        text.pieces.append(piece)
+                        text.pieces.append(replace(piece, logprobs=None, prompt_logprobs=None))
                     yield output
 
 
