@@ -28,18 +28,9 @@ class OpenAIErrorBody(StrictModel):
 
 
 class OfVllm(BaseModel):
-    """A part that vLLM writes; releases of it may add fields."""
+    """A part that vLLM writes, as the OpenAI API has it; releases of vLLM may add fields."""
 
     model_config = ConfigDict(extra="allow")
-
-
-class Logprobs(OfVllm):
-    """Log-probabilities of the tokens of a choice."""
-
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
 
 
 class Choice(OfVllm):
@@ -50,6 +41,7 @@ class Choice(OfVllm):
 
     index: int
     finish_reason: str | None
+    logprobs: dict[str, Any] | None
     steering_receipt: ReceiptAnswer | None = None
     reading: ReadingAnswer | list[ReadingAnswer] | None = None
 
@@ -58,7 +50,18 @@ class CompletionChoice(Choice):
     """One text."""
 
     text: str
-    logprobs: Logprobs | None
+
+
+class ChatChoice(Choice):
+    """One message."""
+
+    message: dict[str, Any]
+
+
+class ChatChunkChoice(Choice):
+    """What a chunk adds to one message; the role stands in the first."""
+
+    delta: dict[str, Any]
 
 
 class Usage(OfVllm):
@@ -85,55 +88,6 @@ class CompletionChunk(CompletionAnswer):
     """What a stream adds to a completion. The last one has the usage and no choices, if that was asked for."""
 
     usage: Usage | None = None  # type: ignore[assignment]
-
-
-class TokenLogprob(OfVllm):
-    """A token and its log-probability."""
-
-    token: str
-    logprob: float
-    bytes: list[int] | None
-
-
-class ChatTokenLogprob(TokenLogprob):
-    """A token of a message, and the likeliest at its place."""
-
-    top_logprobs: list[TokenLogprob]
-
-
-class ChatLogprobs(OfVllm):
-    """Log-probabilities of the tokens of a message."""
-
-    content: list[ChatTokenLogprob]
-
-
-class ChatMessage(OfVllm):
-    """The answer of the model: a text, or calls of tools."""
-
-    role: Literal["assistant"]
-    content: str | None
-    tool_calls: list[dict[str, Any]] = []
-
-
-class ChatDelta(OfVllm):
-    """What a chunk adds to a message; the role stands in the first."""
-
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-
-
-class ChatChoice(Choice):
-    """One message."""
-
-    message: ChatMessage
-    logprobs: ChatLogprobs | None
-
-
-class ChatChunkChoice(Choice):
-    """What a chunk adds to one message."""
-
-    delta: ChatDelta
-    logprobs: ChatLogprobs | None
 
 
 class ChatCompletion(CompletionAnswer):

@@ -240,33 +240,18 @@ class CompletionBody(SamplingBody):
         return self
 
     @property
-    def num_choices(self) -> int:
-        """Return how many texts are made."""
-        return len(self.prompts) * self.n
-
-    @property
     def num_new(self) -> int:
         """Return how many tokens a text may get."""
         return self.max_tokens
 
     @property
-    def num_logprobs(self) -> int | None:
-        """Return how many likely tokens are listed at each place."""
-        return self.logprobs
-
-    @property
-    def echoes(self) -> bool:
-        """Return whether a text begins with its prompt."""
-        return self.echo
+    def num_choices(self) -> int:
+        """Return how many texts are made."""
+        return len(self.prompts) * self.n
 
     def values(self) -> dict[str, Any]:
         """Return the fields for vLLM, which refuses an empty prompt unless it is in a list."""
         return super().values() | {"prompt": [""] if self.prompt == "" else self.prompt}
-
-    @property
-    def is_text(self) -> bool:
-        """Return whether the prompts are texts."""
-        return isinstance(self.prompts[0], str)
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -402,29 +387,14 @@ class ChatBody(SamplingBody):
         return self
 
     @property
-    def num_choices(self) -> int:
-        """Return how many messages are made."""
-        return self.n
-
-    @property
     def num_new(self) -> int:
         """Return how many tokens a message may get."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
-    def num_logprobs(self) -> int | None:
-        """Return how many likely tokens are listed at each place."""
-        return self.top_logprobs if self.logprobs else None
-
-    @property
-    def echoes(self) -> bool:
-        """Return whether a text begins with its prompt."""
-        return False
-
-    @property
-    def is_text(self) -> bool:
-        """Return whether the prompts are texts."""
-        return True
+    def num_choices(self) -> int:
+        """Return how many messages are made."""
+        return self.n
 
     def values(self) -> dict[str, Any]:
         """Return the fields for vLLM."""

@@ -41,16 +41,10 @@ Schema = Annotated[dict[str, Any], AfterValidator(_check_size)]
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
-class TextForm(bounds.RequestBody):
-    """Any text."""
+class AnyForm(bounds.RequestBody):
+    """Any text, or any JSON object."""
 
-    type: Literal["text"]
-
-
-class JsonForm(bounds.RequestBody):
-    """Any JSON object."""
-
-    type: Literal["json_object"]
+    type: Literal["text", "json_object"]
 
 
 class NamedSchema(bounds.RequestBody):
@@ -69,7 +63,7 @@ class SchemaForm(bounds.RequestBody):
     json_schema: NamedSchema
 
 
-ResponseFormat = Annotated[TextForm | JsonForm | SchemaForm, Field(discriminator="type")]
+ResponseFormat = Annotated[AnyForm | SchemaForm, Field(discriminator="type")]
 
 
 class StructuredOutputs(bounds.RequestBody):

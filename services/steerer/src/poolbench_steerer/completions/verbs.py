@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -38,6 +38,9 @@ from poolbench_steerer.http.verbs import Admission, until_disconnect
 from poolbench_steerer.server.facts import Call, Facts
 from poolbench_steerer.server.fields import Fields, Resolved
 from poolbench_steerer.tokens import Tokens
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
 
 MAX_LOGPROB_VALUES = 2**19
 Answers = AsyncGenerator[dict[str, Any], None]
@@ -142,7 +145,8 @@ class _Job:
         self._body, self._meant, self._fields, self._units = body, meant, fields, units
         self._tool_parser = tool_parser
         # vLLM's text of token ids would have special tokens.
-        self._decode = tokens.decode if body.echoes and not body.is_text else None
+        is_of_ids = isinstance(body, CompletionBody) and not isinstance(body.prompts[0], str)
+        self._decode = tokens.decode if body.echo and is_of_ids else None
         # A text without a seed is sampled with a random one, which the response contains.
         self._seed = body.seed if body.seed is not None else random.getrandbits(31)
         self._begun = False
@@ -155,9 +159,9 @@ class _Job:
         steering = await resolve(engine, self._fields.steering, self._units)
         readings = await resolve_readings(engine, self._fields.readings)
         wish = Resolved(self._fields, steering, readings).checked(engine)
-        echo = self._body.echoes
-        check = _PromptBounds(engine, self._body).check
-        call = Call(wish, echo, echo and not self._body.num_new, self._decode, check=check)
+        echo, num_new = bool(self._body.echo), self._body.num_new
+        check = _PromptBounds(engine, num_new).check
+        call = Call(wish, echo, echo and not num_new, self._decode, check=check)
         facts = Facts(call, self._meant.id, self._seed)
         values = self._body.values() | {
             "model": engine.model.id, "seed": self._seed, "request_id": engine_request_id(),
@@ -185,12 +189,12 @@ class _Job:
 class _PromptBounds:
     """The bounds of a request that depend on the tokens of its prompts."""
 
-    def __init__(self, engine: SteeringEngine, body: CompletionBody | ChatBody) -> None:
-        self._engine, self._body = engine, body
+    def __init__(self, engine: SteeringEngine, num_new: int) -> None:
+        self._engine, self._num_new = engine, num_new
         self._vocabulary = engine.llm.model_config.get_vocab_size()
         self._num_prompts = self._num_logprobs = 0
 
-    def check(self, prompt_ids: Sequence[int]) -> None:
+    def check(self, prompt_ids: Sequence[int], params: "SamplingParams") -> None:
         """Take the next prompt.
 
         Raises:
@@ -198,18 +202,15 @@ class _PromptBounds:
             InputError: The model does not have a token.
             TooLargeError: The prompts so far have more log-probabilities than the service keeps for a request.
         """
-        body, num_new = self._body, max(1, self._body.num_new)
-        self._engine.limits.check_room(len(prompt_ids), num_new, f"prompt {self._num_prompts}", spare=0)
-        if (largest := max(prompt_ids, default=0)) >= self._vocabulary:
-            raise InputError(
-                f"token id {largest} of prompt {self._num_prompts} is out of range: the model has "
-                f"0..{self._vocabulary - 1}"
-            )
+        what = f"prompt {self._num_prompts}"
         self._num_prompts += 1
-        if body.num_logprobs is None:
+        self._engine.limits.check_room(len(prompt_ids), max(1, self._num_new), what, spare=0)
+        if (largest := max(prompt_ids, default=0)) >= self._vocabulary:
+            raise InputError(f"token id {largest} of {what} is out of range: the model has 0..{self._vocabulary - 1}")
+        if params.logprobs is None:
             return
-        num_tokens = body.num_new + (len(prompt_ids) if body.echoes else 0)
-        self._num_logprobs += num_tokens * body.n * (body.num_logprobs + 1)
+        num_tokens = self._num_new + (0 if params.prompt_logprobs is None else len(prompt_ids))
+        self._num_logprobs += num_tokens * params.n * (params.logprobs + 1)
         if self._num_logprobs > MAX_LOGPROB_VALUES:
             raise TooLargeError(
                 f"the answer would hold {self._num_logprobs} log-probabilities (tokens x (logprobs + 1)) after "

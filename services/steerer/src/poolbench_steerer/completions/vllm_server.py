@@ -3,7 +3,7 @@
 import asyncio
 import json
 from argparse import Namespace
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Self
 
@@ -114,22 +114,14 @@ def _ours(error: Exception) -> Exception:
     if isinstance(error, ValidationError):
         issue = error.errors(include_url=False, include_input=False)[0]
         return InputError(f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}")
-    if any(_is_a(one, "TemplateError") for one in _chain(error)):
+    kinds = {base.__name__ for one in (error, error.__cause__, error.__context__) for base in type(one).__mro__}
+    if "ChatTemplateResolutionError" in kinds:
+        return InputError("this model has no chat template; send a prompt to /v1/completions")
+    if "TemplateError" in kinds:
         return InputError(f"the model's chat template refuses these messages: {error}")
     if isinstance(error, (ValueError, TypeError, OverflowError, NotImplementedError)):
         return InputError(f"the engine refuses the request: {error}")
     return error
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and those that it was raised for."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _is_a(error: BaseException, name: str) -> bool:
-    return any(base.__name__ == name for base in type(error).__mro__)
 
 
 def _refused(status: int, message: str) -> Exception:

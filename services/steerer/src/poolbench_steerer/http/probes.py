@@ -12,14 +12,22 @@ from poolbench.config import ModelRef
 from poolbench.contracts.bounds import CONCEPT_PATTERN
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import SERVED_FOLDER
-from poolbench.errors import NotFoundError
+from poolbench.errors import NotFoundError, PoolbenchError
 from poolbench.http.openapi import errors
+from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.registry import STRATEGIES
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import ReadProbe
 from poolbench_steerer.http.served import ServedBody, ServedRecords
 from poolbench_steerer.http.steering import MAX_LAYERS, Coefficient, LogOdds, ReadingBody, model_of, resolve_readings
 from poolbench_steerer.http.verbs import until_disconnect
+
+#: Strategies whose weights cannot be had from the number of tokens, though they ask for nothing else.
+_OF_THE_WHOLE_TEXT = {
+    "P2_first_token": "it reads the first position of the prompt",
+    "A7_random": "it draws by the id of a passage",
+}
 
 
 class ProbeBody(ServedBody):
@@ -79,6 +87,29 @@ class ServedProbes:
             f"no such probe of {bounds.shortened(body.concept)} is served for model {model.id}; "
             f"`poolbench-driver vectors serve-probe {body.concept}` serves that of a run"
         )
+
+
+def pooled_score(strategy: str, scores: Sequence[float], offset: float) -> tuple[float | None, str | None]:
+    """Return the score of the pooled state of new tokens, or None and why it cannot be had from their scores.
+
+    Weights a_t of a strategy give w . sum(a_t h_t) + b = sum(a_t (s_t - b)) + b, where s_t = w.h_t + b.
+
+    Args:
+        scores: s_t of each token.
+        offset: b.
+    """
+    try:
+        spec = STRATEGIES.get(strategy)
+        if reason := _OF_THE_WHOLE_TEXT.get(spec.base or spec.id):
+            return None, f"{strategy} cannot pool new tokens alone: {reason}"
+        if spec.needs:
+            return None, f"{strategy} needs {', '.join(spec.needs)}, which is not known of new tokens"
+        answer = spec.weigh(TokenContext("", np.empty((0, 2), np.int64), np.zeros(len(scores), dtype=bool)))
+    except PoolbenchError as error:
+        return None, str(error)
+    if not isinstance(answer, Weights):
+        return None, f"{strategy} takes each number of the states by itself, which scores do not tell"
+    return float(answer.values @ (np.asarray(scores) - offset)) + offset, None
 
 
 def _folder(model: str, concept: str) -> str:

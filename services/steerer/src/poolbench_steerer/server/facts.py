@@ -10,7 +10,7 @@ from typing import Any
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Piece
 from poolbench_steerer.engine.requests import Scores
-from poolbench_steerer.http.pooled import pooled_score
+from poolbench_steerer.http.probes import pooled_score
 from poolbench_steerer.http.steering import ReadingBody, receipt_body
 from poolbench_steerer.server.fields import READING, Resolved
 
@@ -32,7 +32,7 @@ class Call:
         echo: Whether the answer has the tokens of the prompt too.
         echo_alone: Whether the answer has no other tokens.
         decode: Function that makes the text of an echo from the tokens of a prompt. None leaves it to vLLM.
-        check: Function that raises an error of ours for the tokens of a prompt that may not run.
+        check: Function that raises an error for the tokens of a prompt, and its sampling parameters, that may not run.
         error: What ended a text. vLLM writes its message into the answer.
     """
 
@@ -42,7 +42,7 @@ class Call:
     decode: Callable[[Sequence[int]], str] | None = None
     texts: dict[int, TextFacts] = field(default_factory=dict)
     prompts: Iterator[int] = field(default_factory=count)
-    check: Callable[[Sequence[int]], None] | None = None
+    check: Callable[[Sequence[int], Any], None] | None = None
     error: Exception | None = None
 
 

@@ -49,7 +49,7 @@ class ServedTexts:
             return self._engine.vllm_generate(prompt, sampling_params, request_id, **options)
         call = call or Call()
         if call.check is not None:
-            call.check(prompt["prompt_token_ids"])
+            call.check(prompt["prompt_token_ids"], sampling_params)
         return self._several(call, next(call.prompts), prompt, sampling_params, request_id, options)
 
     async def _several(
