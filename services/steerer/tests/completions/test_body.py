@@ -133,6 +133,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"structured_outputs": {"json": {"patternProperties": {"a+": {}}}}}, "patternProperties is not supported"),
         ({"structured_outputs": {"json": nested(24)}}, "nested too deeply"),
         ({"structured_outputs": {"json": {"enum": ["a" * 2**14]}}}, "are too long"),
+        ({"structured_outputs": {"json": {"const": "\ud800"}}}, "surrogates not allowed"),
         ({"response_format": {"type": "structural_tag"}}, "response_format"),
         ({"tools": [TOOL] * 65}, "at most 64"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),

@@ -371,6 +371,7 @@ def test_options_of_vllm_change_texts(complete, tiny_model):
     assert (ended.finish_reason, ended.model_extra["stop_reason"]) == ("stop", token)
     allowed = complete(max_tokens=4, extra_body={"allowed_token_ids": [token], "return_token_ids": True})
     assert allowed.choices[0].model_extra["token_ids"] == [token] * 4
+    assert complete(stop=[f"never {number}" for number in range(16)]).choices[0].finish_reason == "length"
     likeliest = complete(temperature=1.0, seed=1, extra_body={"top_k": 1}).choices[0]
     assert likeliest.text == complete().choices[0].text
     choice = {"structured_outputs": {"choice": ["yes", "no"]}, "ignore_eos": False}

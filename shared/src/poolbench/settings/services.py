@@ -71,7 +71,7 @@ class SteererSettings(Settings):
     tool_parser: str | None = setting(
         None,
         "vLLM's parser for the model's calls of tools, such as `hermes`",
-        unset="models call tools if told to",
+        unset="no tools",
     )
     max_restarts: int = setting(2, "restarts of a dead engine for one call", ge=0)
     trust_remote_code: bool = setting(False, "the engine may run code of a model repository")

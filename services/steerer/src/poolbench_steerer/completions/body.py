@@ -345,7 +345,7 @@ class Message(AllowsEmptyFields):
         return "".join(part.text for part in self.content)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def for_vllm(self) -> dict[str, Any]:
         """Return the message as vLLM takes it."""
         others = self.model_dump(include={"role", "name", "tool_calls", "tool_call_id"}, exclude_none=True)
         if not others.get("tool_calls"):
@@ -378,7 +378,9 @@ class ChatBody(SamplingBody):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        bounds.check_total_chars([message.text or "" for message in self.messages])
+        calls = [call for message in self.messages for call in message.tool_calls or ()]
+        texts = [message.text or "" for message in self.messages]
+        bounds.check_total_chars([*texts, *(call.function.arguments for call in calls)])
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs is for logprobs: true only")
         if not self.tools and self.tool_choice not in (None, "none", "auto"):
@@ -400,5 +402,5 @@ class ChatBody(SamplingBody):
         """Return the fields for vLLM."""
         left_out = {"functions", "function_call", "max_tokens", *(() if self.tools else ("tools", "tool_choice"))}
         values = {name: value for name, value in super().values().items() if name not in left_out}
-        said = [message.said for message in self.messages]
-        return values | {"messages": said, "max_completion_tokens": self.num_new}
+        messages = [message.for_vllm for message in self.messages]
+        return values | {"messages": messages, "max_completion_tokens": self.num_new}

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from poolbench_steerer.http import bounds
 
 #: A schema is compiled to a grammar before the text begins. With these bounds that took at most seconds.
-MAX_SCHEMA_CHARS = 2**14
+MAX_SCHEMA_BYTES = 2**14
 MAX_SCHEMA_DEPTH = 24
 MAX_CHOICES = 256
 MAX_TOOLS = 64
@@ -18,8 +18,8 @@ _REGULAR_EXPRESSIONS = ("pattern", "patternProperties")
 
 def _check_size(schema: Any) -> Any:
     """Return a schema, or several; raise ValueError if they could keep the compiler of grammars busy for long."""
-    if (size := len(json.dumps(schema))) > MAX_SCHEMA_CHARS:
-        raise ValueError(f"schemas of {size} characters are too long, at most {MAX_SCHEMA_CHARS} are taken")
+    if (size := len(json.dumps(schema, ensure_ascii=False).encode())) > MAX_SCHEMA_BYTES:
+        raise ValueError(f"schemas of {size} bytes are too long, at most {MAX_SCHEMA_BYTES} are taken")
     _check_part(schema, MAX_SCHEMA_DEPTH)
     return schema
 
@@ -38,6 +38,7 @@ def _check_part(part: Any, depth: int) -> None:
 
 
 Schema = Annotated[dict[str, Any], AfterValidator(_check_size)]
+Description = Annotated[bounds.Text, Field(max_length=4096)]
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
@@ -51,7 +52,7 @@ class NamedSchema(bounds.RequestBody):
     """A JSON schema, without regular expressions."""
 
     name: bounds.Name
-    description: bounds.Text | None = None
+    description: Description | None = None
     schema_: Schema = Field(alias="schema")
     strict: bool | None = None
 
@@ -84,7 +85,7 @@ class Function(bounds.RequestBody):
     """A function that a model may call."""
 
     name: ToolName
-    description: bounds.Text | None = None
+    description: Description | None = None
     parameters: Schema | None = None
     strict: bool | None = None
 
