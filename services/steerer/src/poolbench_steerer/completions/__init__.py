@@ -1,1 +1,1 @@
-"""The OpenAI completions API, with a field `steering` in requests and a receipt in every choice."""
+"""The OpenAI API of a replica: vLLM's server on its engine, within bounds, with steering, probes and receipts."""

@@ -45,8 +45,8 @@ class Only:
 class NeutralOptions(BaseModel):
     """Options that clients send by default, and that are offered with no other value. vLLM does not get them.
 
-    Some are for one trusted client alone: `priority` and `kv_transfer_params` reach into the texts of others, and
-    `request_id` could name one. The others have no part in this service.
+    `priority`, `kv_transfer_params` and `request_id` could reach into the texts of other clients. The other options have
+    no part in this service.
     """
 
     suffix: Annotated[Any, Only("")] = ""

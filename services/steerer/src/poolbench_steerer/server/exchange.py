@@ -108,10 +108,9 @@ class Exchange:
             call.wish = await resolved(self._served.engine, wish, self._served.vectors)
             call.echo = self._path == ROUTES[0] and values.get("echo") is True
             call.echo_alone = call.echo and values.get("max_tokens") == 0
-            seed = values.setdefault("seed", None)
-            if seed is None:  # so that every text can be repeated
-                seed = values["seed"] = random.getrandbits(31)
-            self._facts = Facts(call, model, seed)
+            if values.get("seed") is None:  # so that every text can be repeated
+                values["seed"] = random.getrandbits(31)
+            self._facts = Facts(call, model, values["seed"])
         return json.dumps(values).encode()
 
     async def _send_whole(self, send: Send) -> None:

@@ -124,7 +124,11 @@ class Resolved:
     readings: tuple[Reading, ...]
 
     def checked(self, engine: SteeringEngine) -> Self:
-        """Return this after all checks that do not depend on the prompt, before a stream begins. Errors as below."""
+        """Return the fields after all checks that do not depend on the prompt, so before a stream begins.
+
+        Raises:
+            LayerError, StrengthError, UnknownVectorError: As in the engine.
+        """
         places: list[Edit | Reading] = [*self.readings, *(self.steering.edits if self.steering is not None else ())]
         for place in places:
             engine.limits.check_layer(place.layer)
