@@ -45,7 +45,7 @@ class Only:
 class NeutralOptions(BaseModel):
     """Options that clients send by default, and that are offered with no other value. vLLM does not get them.
 
-    `priority`, `kv_transfer_params` and `request_id` could reach into the texts of other clients. The other options have
+    `priority`, `kv_transfer_params` and `request_id` could reach into the texts of other clients. The other ones have
     no part in this service.
     """
 
