@@ -37,9 +37,9 @@ def _check_part(part: Any, depth: int) -> None:
             _check_part(value, depth - 1)
 
 
-Schema = Annotated[dict[str, Any], AfterValidator(_check_size)]
+Schema = Annotated[dict[str, Any], Field(max_length=MAX_CHOICES), AfterValidator(_check_size)]
 Description = Annotated[bounds.Text, Field(max_length=4096)]
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+ToolName = Annotated[str, Field(max_length=64, pattern=r"^[a-zA-Z0-9_-]+$")]
 
 
 class AnyForm(bounds.RequestBody):
