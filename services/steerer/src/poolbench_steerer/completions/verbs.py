@@ -26,6 +26,7 @@ from poolbench_steerer.completions.answers import (
 )
 from poolbench_steerer.completions.body import ChatBody, CompletionBody
 from poolbench_steerer.completions.errors import METHODS, OpenAIRoute, describe, refusal
+from poolbench_steerer.completions.names import TokenNames
 from poolbench_steerer.completions.vllm_server import VllmServer
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StreamBrokenError
@@ -143,7 +144,7 @@ class _Job:
         tool_parser: str | None,
     ) -> None:
         self._body, self._meant, self._fields, self._units = body, meant, fields, units
-        self._tool_parser = tool_parser
+        self._tool_parser, self._tokens = tool_parser, tokens
         # vLLM's text of token ids would have special tokens.
         is_of_ids = isinstance(body, CompletionBody) and not isinstance(body.prompts[0], str)
         self._decode = tokens.decode if body.echo and is_of_ids else None
@@ -163,15 +164,17 @@ class _Job:
         check = _PromptBounds(engine, num_new).check
         call = Call(wish, echo, echo and not num_new, self._decode, check=check)
         facts = Facts(call, self._meant.id, self._seed)
+        names = None if self._body.return_tokens_as_token_ids else TokenNames(self._tokens)
         values = self._body.values() | {
             "model": engine.model.id, "seed": self._seed, "request_id": engine_request_id(),
+            "return_tokens_as_token_ids": True,
         }  # fmt: skip
         if not self._body.stream:
-            emit(facts.added(await server.whole(call, values)))
+            emit(_named(names, facts.added(await server.whole(call, values))))
             return
         async with aclosing(server.chunks(call, values)) as chunks:
             async for chunk in chunks:
-                emit(facts.added(chunk))
+                emit(_named(names, facts.added(chunk)))
                 self._begun = True
 
     async def _server(self, engine: SteeringEngine) -> VllmServer:
@@ -184,6 +187,13 @@ class _Job:
             engine.server = None  # the next request tries again
             raise
         return server
+
+
+def _named(names: TokenNames | None, answer: dict[str, Any]) -> dict[str, Any]:
+    if names is not None:
+        for choice in answer["choices"]:
+            names.name(choice)
+    return answer
 
 
 class _PromptBounds:
