@@ -84,7 +84,7 @@ def small_engine(model: str) -> Any:
 
     return SteererSettings(
         model=model, max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006,
-        bank_slots=64, max_steered_requests=48, num_threads=1,
+        bank_slots=64, max_steered_requests=48, num_threads=1, tool_parser="hermes",
     )  # fmt: skip
 
 
@@ -124,6 +124,18 @@ def unit_vectors() -> np.ndarray:
     """16 unit vectors, float32 [16, width]."""
     vectors = np.random.default_rng(5).standard_normal((16, WIDTH)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+async def pieces_of(engine: Any, request: Any, *, in_steps: bool = True) -> list[Any]:
+    """Generate a text. Return its piece of every step, or the whole text as one piece."""
+    from vllm.sampling_params import RequestOutputKind
+
+    from poolbench_steerer.engine.requests import sampling_params
+
+    params = sampling_params(request)
+    params.output_kind = RequestOutputKind.DELTA if in_steps else RequestOutputKind.FINAL_ONLY
+    with engine.bank.in_use(request.vector_ids) as slots:
+        return [piece async for _, piece in engine.outputs(request, params, slots)]
 
 
 def engine_processes() -> set[int]:

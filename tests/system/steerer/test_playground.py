@@ -123,8 +123,8 @@ def test_the_page_reads_on_every_screen(site: str, opened: Any, scheme: str, wid
 @pytest.fixture
 def texts_do_not_end(site: str, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of the engine repeat their third step again and again, so that only a client can end them."""
-    llm = host.keeper.engine.llm
-    generate_text = llm.generate
+    engine = host.keeper.engine
+    generate_text = engine.vllm_generate
 
     async def without_end(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
         async with aclosing(generate_text(*arguments, **options)) as outputs:
@@ -134,7 +134,7 @@ def texts_do_not_end(site: str, host: Any, monkeypatch: pytest.MonkeyPatch) -> N
                 await asyncio.sleep(0.02)
                 yield output
 
-    monkeypatch.setattr(llm, "generate", without_end)
+    monkeypatch.setattr(engine, "vllm_generate", without_end)
 
 
 @pytest.mark.usefixtures("texts_do_not_end")

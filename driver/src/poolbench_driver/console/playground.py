@@ -221,7 +221,7 @@ def piece_of(choice: dict[str, Any]) -> dict[str, Any]:
     is_chat = "delta" in choice
     tokens = [token["token"] for token in logprobs.get("content") or ()] if is_chat else logprobs.get("tokens", [])
     return {
-        "text": choice["delta"]["content"] if is_chat else choice["text"],
+        "text": choice["delta"].get("content") or "" if is_chat else choice["text"],
         "tokens": tokens,
         "reading": choice.get("reading"),
         "finish_reason": choice["finish_reason"],

@@ -11,8 +11,8 @@ from poolbench.settings import ClusterSettings, SteererSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
+from poolbench_steerer.completions.verbs import CompletionVerbs
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.completions.verbs import CompletionVerbs
 from poolbench_steerer.http.probes import ServedProbes
 from poolbench_steerer.http.served import ServedRecords, ServedVectors
 from poolbench_steerer.http.steering import Directions

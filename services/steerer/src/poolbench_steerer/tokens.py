@@ -64,16 +64,6 @@ class Tokens:
         """Return token ids without special tokens, for a text that follows a prefix."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
-        """Return the tokens of a prompt that asks for the assistant's next message, by the model's own template.
-
-        The template writes the special tokens itself. Raises InputError if there is no template, or if the template
-        refuses the messages.
-        """
-        if not self._tokenizer.chat_template:
-            raise InputError("this model has no chat template; send a prompt to /v1/completions")
-        return self._of_chat(messages, add_generation_prompt=True)
-
     def encode_reply(self, instruction: str, opening: str) -> tuple[int, ...]:
         """Return the tokens of a chat with an instruction, and of a reply that begins with `opening` and goes on.
 
@@ -83,17 +73,11 @@ class Tokens:
         if not self._tokenizer.chat_template:
             raise CellError(Status.NOT_IMPLEMENTED, "prompting needs a chat model, and this one has no chat template")
         messages = [{"role": "user", "content": instruction}, {"role": "assistant", "content": opening}]
-        return self._of_chat(messages, continue_final_message=True)
-
-    def _of_chat(self, messages: list[dict[str, str]], **ends: bool) -> tuple[int, ...]:
         try:
-            text = self._tokenizer.apply_chat_template(messages, tokenize=False, **ends)
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
         except Exception as error:  # templates raise what they like
             raise InputError(f"the model's chat template refuses these messages: {error}") from error
-        ids = self.encode_plain(str(text))
-        if not ids:
-            raise InputError("the model's chat template makes an empty prompt of these messages")
-        return ids
+        return self.encode_plain(str(text))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of generated tokens, without special tokens."""

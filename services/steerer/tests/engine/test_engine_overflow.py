@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from services.steerer.tests.conftest import pieces_of
 from services.steerer.tests.engine.conftest import in_worker, many_settings
 
 from poolbench.config import resolve_model
@@ -42,11 +43,8 @@ class Served:
 
 async def observed(engine: Any, request: GenerationRequest) -> Any:
     """Tokens and log-probabilities of a text, or its error."""
-    pieces: list[Any] = []
-    ids = [edit.vector_id for edit in request.steering.edits] if request.steering else []
     try:
-        with engine.bank.in_use(ids) as slots:
-            await engine.follow(request, slots, lambda piece: bool(pieces.append(piece)), in_steps=False)
+        pieces = await pieces_of(engine, request, in_steps=False)
     except PoolbenchError as error:
         return error
     return pieces[-1].token_ids, pieces[-1].logprobs

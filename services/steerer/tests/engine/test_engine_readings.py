@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services.steerer.tests.conftest import pieces_of
 from services.steerer.tests.engine.conftest import in_worker, many_settings, transformers_scores
 
 from poolbench.errors import ReceiptError
@@ -98,16 +99,11 @@ def test_a_prompt_from_the_prefix_cache_is_read_from_its_last_position_on(
 
 def test_a_prompt_that_fills_several_steps_is_read_whole_if_asked(host, model_ref, prompts, vector_ids, by_hand):
     steering = Steering((Edit(vector_ids[1], 2, 0.4 * NORM),), 50)
-    pieces: list[Any] = []
     request = GenerationRequest(
         sum(prompts, ())[:200], 5, steering, ignore_eos=True, readings=(Reading(vector_ids[1], 2),), read_prompt=True
     )
 
-    async def job(engine: Any) -> None:
-        with engine.bank.in_use(request.vector_ids) as slots:
-            await engine.follow(request, slots, lambda piece: pieces.append(piece) or False)
-
-    host.run(model_ref, job)
+    pieces = host.run(model_ref, lambda engine: pieces_of(engine, request))
     expected = by_hand(request, [token for piece in pieces for token in piece.token_ids])
     first, *of_prompt = pieces[0].prompt_scores
     assert first is None

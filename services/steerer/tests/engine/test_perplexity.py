@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from services.steerer.tests.conftest import pieces_of
 from services.steerer.tests.engine.conftest import many_settings, transformers_logprobs
 
 from poolbench.errors import InputError
@@ -30,15 +31,8 @@ def test_steered_prompts_of_all_lengths_equal_transformers(
     ]
 
     async def job(engine: Any) -> list[tuple[Piece, Any]]:
-        keys = [edit.vector_id for request in asked if request.steering for edit in request.steering.edits]
-
-        async def one(request: GenerationRequest, slots: dict[str, int]) -> tuple[Piece, Any]:
-            pieces: list[Piece] = []
-            receipt = await engine.follow(request, slots, lambda piece: bool(pieces.append(piece)))
-            return pieces[0], receipt
-
-        with engine.bank.in_use(keys) as slots:
-            return list(await asyncio.gather(*(one(request, slots) for request in asked)))
+        texts = await asyncio.gather(*(pieces_of(engine, request) for request in asked))
+        return [(pieces[0], pieces[-1].receipt) for pieces in texts]
 
     moved = 0
     for request, (piece, receipt) in zip(asked, host.run(model_ref, job), strict=True):

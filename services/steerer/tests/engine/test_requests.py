@@ -71,14 +71,14 @@ def test_the_engine_sees_the_id_of_the_request(host, model_ref, prompts, monkeyp
     seen: list[str] = []
 
     async def job(engine: Any) -> list[Generation]:
-        original = engine.llm.generate
+        original = engine.vllm_generate
 
-        def spy(*arguments: Any, request_id: str) -> Any:
+        def spy(prompt: Any, params: Any, request_id: str) -> Any:
             seen.append(request_id)
-            return original(*arguments, request_id=request_id)
+            return original(prompt, params, request_id)
 
         with monkeypatch.context() as patched:
-            patched.setattr(engine.llm, "generate", spy)
+            patched.setattr(engine, "vllm_generate", spy)
             return await engine.generate([GenerationRequest(prompts[0], 2)] * 2)
 
     with identified(request_id="mine-42"):

@@ -68,20 +68,11 @@ class Stream(threading.Thread):
     def __init__(self, client: httpx.Client, asked: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.client, self.asked = client, asked | {"stream": True}
-        self.texts, self.receipts = ["", ""], dict[int, Any]()
-        self.scores: list[list[float]] = [[], []]
+        self.events: list[str] = []
 
     def run(self) -> None:
         with self.client.stream("POST", "/v1/completions", json=self.asked) as answer:
-            for line in filter(None, answer.iter_lines()):
-                data = line.removeprefix("data: ")
-                if data == "[DONE]":
-                    return
-                (choice,) = json.loads(data)["choices"]
-                self.texts[choice["index"]] += choice["text"]
-                self.scores[choice["index"]] += choice["reading"]["scores"]
-                if choice["finish_reason"] is not None:
-                    self.receipts[choice["index"]] = choice["steering_receipt"]
+            self.events.extend(line.removeprefix("data: ") for line in answer.iter_lines() if line)
 
 
 @pytest.fixture
@@ -90,8 +81,8 @@ def hold_texts(mortal: EngineHost, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
     def hold(num_steps: int) -> None:
         assert mortal.keeper.engine is not None
-        llm = mortal.keeper.engine.llm
-        generate = llm.generate
+        engine = mortal.keeper.engine
+        generate = engine.vllm_generate
 
         async def held(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
             async with aclosing(generate(*arguments, **options)) as outputs:
@@ -101,17 +92,17 @@ def hold_texts(mortal: EngineHost, monkeypatch: pytest.MonkeyPatch) -> Callable[
                     yield output
                 await asyncio.Event().wait()
 
-        monkeypatch.setattr(llm, "generate", held)
+        monkeypatch.setattr(engine, "vllm_generate", held)
 
     return hold
 
 
-def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
+def test_after_the_death_of_an_engine_a_stream_ends_with_an_error_and_the_rest_is_done_again(
     mortal, client, kill, hold_texts, unit_vectors, prompts
 ):
-    """Killed in the midst of two streams, a greedy and a sampled one, and of a job of a queue task."""
-    asked = [body(unit_vectors, temperature=temperature, seed=3) for temperature in (0.0, 0.9)]
-    undisturbed = [client.post("/v1/completions", json=one).json()["choices"] for one in asked]
+    """Killed in the midst of a stream, of a request whose answer has not begun, and of a job of a queue task."""
+    asked = body(unit_vectors, temperature=0.9, seed=3)
+    undisturbed = client.post("/v1/completions", json=asked).json()["choices"]
     model = resolve_model(mortal.config.model)
     (key,) = mortal.run(model, lambda engine: engine.register([unit_vectors[0]]))
     requests = [GenerationRequest(p, 100, Steering((Edit(key, 2, 60.0),)), ignore_eos=True) for p in prompts[:4]]
@@ -119,22 +110,26 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
 
     restarts, before = mortal.keeper.num_restarts, engine_processes()
     hold_texts(num_steps=20)
-    streams = [Stream(client, one) for one in asked]
+    stream, answers = Stream(client, asked), list[Any]()
+
+    def ask() -> None:
+        answers.append(client.post("/v1/completions", json=asked).json())
 
     def strike() -> None:
-        wait_until(lambda: all(map(len, (*streams[0].scores, *streams[1].scores))))
-        wait_until(lambda: mortal.in_use()["rows"] == 4 + 4)
+        wait_until(lambda: stream.events)
+        wait_until(lambda: mortal.in_use()["rows"] == 2 + 2 + 4)
         kill(signal.SIGKILL)
 
-    for thread in (*streams, threading.Thread(target=strike, daemon=True)):
+    threads = [stream, *(threading.Thread(target=work, daemon=True) for work in (ask, strike))]
+    for thread in threads:
         thread.start()
     assert mortal.run(model, lambda engine: engine.generate(requests)) == expected
-    for stream, choices in zip(streams, undisturbed, strict=True):
-        stream.join(PATIENCE_S)
-        assert stream.texts == [choice["text"] for choice in choices]
-        for scores, choice in zip(stream.scores, choices, strict=True):
-            assert scores == pytest.approx(choice["reading"]["scores"], abs=1e-3)
-        assert stream.receipts == {choice["index"]: choice["steering_receipt"] for choice in choices}
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    *chunks, last = map(json.loads, stream.events)
+    assert (last["error"]["code"], last["error"]["type"]) == ("stream_broken", "server_error")
+    assert all(choice["finish_reason"] is None for chunk in chunks for choice in chunk["choices"])
+    assert answers[0]["choices"] == undisturbed
     assert mortal.keeper.num_restarts == restarts + 1
     after = engine_processes()
     assert len(before - after) == len(after - before) == 1

@@ -54,7 +54,7 @@ def failing(host: EngineHost, model_ref: Any, monkeypatch: pytest.MonkeyPatch) -
                     num_seen += 1
                     yield output
 
-            monkeypatch.setattr(engine.llm, "generate", broken)
+            monkeypatch.setattr(engine, "vllm_generate", broken)
 
         host.run(model_ref, patch)
 

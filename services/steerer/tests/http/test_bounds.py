@@ -91,7 +91,21 @@ def completions() -> Iterator[Case]:
     yield from each("/v1/completions", COMPLETE, "logprobs", (*HUGE, True, 21, 1.0))
     yield from each("/v1/completions", COMPLETE, "best_of", (*HUGE, True))
     yield from each("/v1/completions", COMPLETE, "stop", (["a"] * 17, "a" * 257, ["\udfff"], "", 5, [5]))
-    yield from each("/v1/completions", COMPLETE, "top_k", (5, -2, "0", True))
+    yield from each("/v1/completions", COMPLETE, "top_k", (2**31, -2, "0", True))
+    for field in ("frequency_penalty", "presence_penalty", "repetition_penalty", "min_p"):
+        yield from each("/v1/completions", COMPLETE, field, (2.1, -2.1, float("nan"), float("inf"), True, "0", 10**400))
+    yield from each("/v1/completions", COMPLETE, "min_tokens", (*HUGE, True, 1.5, "1"))
+    for field in ("stop_token_ids", "allowed_token_ids"):
+        yield from each("/v1/completions", COMPLETE, field, (*([value] for value in (*HUGE, True)), [1] * 1025, 5))
+    biases = ({"-1": 1}, {"a": 1}, {"9" * 10: 1}, {"1": 101}, {"1": float("nan")}, {"1": True}, {"1": 10**400}, 5)
+    yield from each("/v1/completions", COMPLETE, "logit_bias", biases)
+    yield from each("/v1/completions", COMPLETE, "bad_words", (["a"] * 17, ["a" * 257], ["\udfff"], [""], 5))
+    schemas = ({"a": {}} | {str(number): {} for number in range(256)}, {"pattern": "a"}, {"const": "\ud800"}, 5)
+    yield from each("/v1/completions", COMPLETE, "structured_outputs", ({"json": one} for one in schemas))
+    forms = ({"regex": "a"}, {"grammar": "a"}, {"structural_tag": "a"}, {"choice": []}, {"choice": [""]}, {}, 5)
+    yield from each("/v1/completions", COMPLETE, "structured_outputs", forms)
+    for field in ("vllm_xargs", "cache_salt", "kv_transfer_params", "priority", "request_id", "prompt_embeds"):
+        yield from each("/v1/completions", COMPLETE, field, ("a", {"a": 1}, True))
     prompts = ([], [[]], ["a"] * 1025, [1, "a"], {}, "a" * (2**20 + 1), ["a", "\ud800"], [[1], 5])
     yield from each("/v1/completions", COMPLETE, "prompt", (*prompts, *([value] for value in (*HUGE, True))))
 

@@ -92,7 +92,7 @@ def test_a_chat_is_steered_by_its_models_name(client, name, body, tiny_model) ->
     assert by_name.choices[0].message.content != plain.choices[0].message.content
     assert by_name.choices[0].model_extra["steering_receipt"]["positions_changed"] > 0
     chunks = list(client.chat.completions.create(model=f"{name}@1.5", stream=True, **options))
-    assert "".join(chunk.choices[0].delta.content for chunk in chunks) == by_name.choices[0].message.content
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == by_name.choices[0].message.content
 
 
 def test_names_outlive_the_replica_and_are_removed(host, http, name, body, store, client, tiny_model) -> None:

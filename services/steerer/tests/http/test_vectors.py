@@ -29,6 +29,7 @@ class Device:
     """What an engine asks of vLLM before it generates: how much fits, and copies to the device."""
 
     errored = False
+    generate = None
 
     class model_config:  # noqa: N801
         max_model_len = 64

@@ -68,6 +68,11 @@ class SteererSettings(Settings):
     max_pending_texts: int = setting(4096, "texts that HTTP requests may wait for at once; more are 429", gt=0)
     max_upload_mib: float = setting(256, "largest body with vectors", gt=0)
     num_threads: int | None = setting(None, "OpenMP threads of the engine on a CPU", unset="`OMP_NUM_THREADS`", gt=0)
+    tool_parser: str | None = setting(
+        None,
+        "vLLM's parser for the model's calls of tools, such as `hermes`",
+        unset="no tools",
+    )
     max_restarts: int = setting(2, "restarts of a dead engine for one call", ge=0)
     trust_remote_code: bool = setting(False, "the engine may run code of a model repository")
 

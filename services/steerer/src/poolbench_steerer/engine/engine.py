@@ -25,12 +25,12 @@ from poolbench_steerer.engine.requests import (
     GenerationRequest,
     Limits,
     Piece,
-    Take,
     check_counts,
     check_logprobs,
     sampling_params,
 )
 from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
+from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
 
@@ -60,12 +60,14 @@ class SteeringEngine:
     ) -> None:
         self.model = model
         self.llm = llm
+        self.vllm_generate = llm.generate  # vLLM's own, also where a server puts another in its place
         self.bank = bank
         self.limits = Limits(model.id, llm.model_config.max_model_len, info["num_layers"], info["num_edits"])
         self.dtype = str(llm.model_config.dtype).removeprefix("torch.")
         self.runner: str = info["runner"]
         self.eager: bool = info["eager"]
         self.start_s = start_s
+        self.server: asyncio.Task[Any] | None = None  # makes what answers the OpenAI API, from the first request on
         self.num_repeated = 0  # positions computed again after preemptions
         self._rows = Rows(llm, info["num_rows"])
         num_places = num_task_places(info["num_rows"] - 1, num_seqs)
@@ -134,19 +136,55 @@ class SteeringEngine:
             BATCH_SIZE.observe(len(requests), service="steerer")
             return await run_all([self._whole(request, slots) for request in requests], on_done)
 
-    async def follow(
-        self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool = True
-    ) -> Receipt | None:
-        """Generate one text in pieces, and return the receipt if the text is steered. Errors as in `generate`.
+    async def outputs(
+        self,
+        request: GenerationRequest,
+        params: SamplingParams,
+        slots: dict[str, int],
+        *,
+        prompt: Any = None,
+        request_id: str = "",
+        **options: Any,
+    ) -> AsyncGenerator[tuple[RequestOutput, Piece], None]:
+        """Generate one text. Yield the outputs of vLLM, each with its piece of the text. Errors as in `generate`.
+
+        The last output comes after the receipt of the text, which its piece has. Closing the iterator before its end
+        aborts the request.
 
         Args:
-            slots: Bank slots of the request's vectors, which are in use until this method returns.
-            take: Function that is called with every piece, on the event loop of the engine.
-            in_steps: Whether each step gives a piece. If false, the whole text is one piece.
+            params: Sampling parameters for vLLM, to which the instructions for the worker are added.
+            slots: Bank slots of the request's vectors, which are in use until the iterator ends.
+            prompt: Prompt for vLLM, if it says more than the token ids of the request.
+            request_id: Id of the request in vLLM. "" stands for a new one.
+            options: Other arguments of vLLM's `generate`.
         """
         self.limits.check(request, 0, spare=0)
         self._check_change(request)
-        return await self._follow(request, slots, take, in_steps=in_steps)
+        async with AsyncExitStack() as place:
+            await place.enter_async_context(self._places.place(of_task=request.of_task))
+            async with self._rows.lent() as row:
+                instructed = self._instructed(request, params, row, slots, prompt)
+                num_new, last = 0, None
+                async with aclosing(self._outputs(*instructed, request_id, **options)) as outputs:
+                    async for output in outputs:
+                        piece = Piece.of(output)
+                        if request.readings:
+                            piece = await self._with_scores(piece, request, row, num_new)
+                        for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
+                            check_logprobs(logprobs.values() if logprobs else (), self.dtype)
+                        num_new += len(piece.token_ids)
+                        if output.finished:
+                            last = output, piece
+                        else:
+                            yield output, piece
+                await place.aclose()  # the next text of a task begins
+                if last is None:
+                    raise ReceiptError("the engine ended a text without its last token; the text is discarded")
+                output, piece = last
+                # Where vLLM saw a stop string, the engine may be further.
+                is_cut = isinstance(output.outputs[0].stop_reason, str)
+                receipt = await self._proof(request, row, num_new, is_cut=is_cut)
+        yield output, replace(piece, receipt=receipt)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], *, of_task: bool = False) -> list[float]:
         """Return the unsteered log-probability of each token but the first, given the preceding tokens."""
@@ -154,7 +192,7 @@ class SteeringEngine:
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         async with self._places.place(of_task=of_task):
-            *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
+            *_, last = [output async for output in self._outputs(_prompt(token_ids), params)]
         pairs = zip(token_ids[1:], (last.prompt_logprobs or [])[1:], strict=True)
         logprobs = [position[token].logprob for token, position in pairs if position is not None]
         check_logprobs(logprobs, self.dtype)
@@ -170,33 +208,27 @@ class SteeringEngine:
         return np.array((await self.llm.collective_rpc("steering_watched"))[0])
 
     async def _whole(self, request: GenerationRequest, slots: dict[str, int]) -> Generation:
-        pieces: list[Piece] = []
-
-        def take(piece: Piece) -> bool:
-            pieces.append(piece)
-            return False
-
-        receipt = await self._follow(request, slots, take, in_steps=False)
-        text = pieces[-1]
+        *_, (_, text) = [output async for output in self.outputs(request, sampling_params(request), slots)]
         return Generation(
             text.token_ids,
             text.finish_reason or "",
-            receipt,
+            text.receipt,
             text.logprobs[0] if text.logprobs else None,
             text.scores,
         )
 
-    async def _follow(
-        self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool
-    ) -> Receipt | None:
-        async with AsyncExitStack() as place:
-            await place.enter_async_context(self._places.place(of_task=request.of_task))
-            async with self._rows.lent() as row:
-                salt = None if request.steering is None else request.steering.cache_salt(len(request.prompt_ids))
-                params = sampling_params(request, request.wire(row, slots), in_steps=in_steps)
-                num_new, is_cut = await self._run(request, params, salt, row, take)
-                await place.aclose()  # the next text of a task begins
-                return await self._proof(request, row, num_new, is_cut=is_cut)
+    def _instructed(
+        self, request: GenerationRequest, params: SamplingParams, row: int, slots: dict[str, int], prompt: Any
+    ) -> tuple[Any, SamplingParams]:
+        """Return prompt and parameters with the instructions for the worker, and with the salt of the prefix cache."""
+        params.extra_args = {**(params.extra_args or {}), WIRE_KEY: request.wire(row, slots)}
+        if request.computes_prompt:
+            params.skip_reading_prefix_cache = True
+        prompt = _prompt(request.prompt_ids) if prompt is None else prompt
+        if request.steering is None:
+            return prompt, params
+        salt, own_salt = request.steering.cache_salt(len(request.prompt_ids)), prompt.get("cache_salt")
+        return {**prompt, "cache_salt": f"{salt}:{own_salt}" if own_salt else salt}, params
 
     async def _proof(self, request: GenerationRequest, row: int, num_new: int, *, is_cut: bool) -> Receipt | None:
         """Return the receipt of a text at its end; None for an unsteered one. Errors as in `generate`.
@@ -214,23 +246,6 @@ class SteeringEngine:
         self.num_repeated += count.repeated
         return check(request.steering, count, num_prompt, count.reached - num_prompt + 1 if is_cut else num_new)
 
-    async def _run(
-        self, request: GenerationRequest, params: SamplingParams, salt: str | None, row: int, take: Take
-    ) -> tuple[int, bool]:
-        """Return the number of tokens passed on, and whether `take` ended the text."""
-        num_new = 0
-        async with aclosing(self._outputs(request.prompt_ids, params, salt)) as outputs:
-            async for output in outputs:
-                piece = Piece.of(output)
-                if request.readings:
-                    piece = await self._with_scores(piece, request, row, num_new)
-                for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
-                    check_logprobs(logprobs.values() if logprobs else (), self.dtype)
-                num_new += len(piece.token_ids)
-                if take(piece) and not output.finished:
-                    return num_new, True
-        return num_new, False
-
     async def _with_scores(self, piece: Piece, request: GenerationRequest, row: int, num_before: int) -> Piece:
         """Return a piece with the scores of its tokens; `num_before` tokens came before it."""
         begin = len(request.prompt_ids) - 1 + num_before
@@ -245,15 +260,13 @@ class SteeringEngine:
         return replace(piece, scores=tuple(shifted[begin - first :]), prompt_scores=of_prompt)
 
     async def _outputs(
-        self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None
+        self, prompt: Any, params: SamplingParams, request_id: str = "", **options: Any
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield vLLM's outputs for one request; closing the iterator before its end aborts the request."""
-        from vllm.inputs import tokens_input
-
-        prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), engine_request_id()
+        request_id = request_id or engine_request_id()
         num_new = 0
         try:
-            async with aclosing(self.llm.generate(prompt, params, request_id=request_id)) as outputs:
+            async with aclosing(self.vllm_generate(prompt, params, request_id, **options)) as outputs:
                 async for output in outputs:
                     num_new += len(output.outputs[0].token_ids)
                     yield output
@@ -261,7 +274,7 @@ class SteeringEngine:
             # vLLM aborts what it waits for; a request cancelled while it is sent would go on, in a row given back.
             await self.llm.abort(request_id)
             raise
-        TOKENS.add(len(prompt_ids), service="steerer", tokens="read")
+        TOKENS.add(len(prompt["prompt_token_ids"]), service="steerer", tokens="read")
         TOKENS.add(num_new, service="steerer", tokens="generated")
         if num_new == 0:
             raise InputError("the engine ended a request without a token")
@@ -275,3 +288,9 @@ class SteeringEngine:
         if entries:
             data = np.stack([entry.vector for entry in entries]).astype("<f4").tobytes()
             await self.llm.collective_rpc("steering_upload", args=([entry.slot for entry in entries], data))
+
+
+def _prompt(token_ids: Sequence[int]) -> Any:
+    from vllm.inputs import tokens_input
+
+    return tokens_input(list(token_ids))

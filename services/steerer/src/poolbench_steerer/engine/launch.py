@@ -77,6 +77,8 @@ def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
     # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    # Requests have bounds of their own; vLLM takes 4.
+    os.environ.setdefault("VLLM_MAX_STOP_STRINGS", "16")
     import torch
 
     if torch.version.cuda is not None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import InputError, LayerError
 from poolbench_steerer.errors import PromptTooLongError, StateOverflowError
-from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.receipts import Receipt, RowCount
 from poolbench_steerer.plugin.spec import MAX_READINGS, Reading, Steering
 
@@ -52,6 +51,15 @@ class GenerationRequest:
         return [*(edit.vector_id for edit in edits), *(reading.vector_id for reading in self.readings)]
 
     @property
+    def computes_prompt(self) -> bool:
+        """Return whether the whole prompt is computed.
+
+        Cached positions were steered for another request: this one could not count them, nor read along.
+        """
+        steers_prompt = self.steering is not None and self.steering.steers_prompt(len(self.prompt_ids))
+        return steers_prompt or self.read_prompt
+
+    @property
     def first_read(self) -> int:
         """Return the first position that is read."""
         return 0 if self.read_prompt else len(self.prompt_ids) - 1
@@ -89,6 +97,7 @@ class Piece:
         scores: For each token, the scores of the readings.
         prompt_scores: As `scores` for the prompt tokens, with None for the first token. Only in the first piece, if
             requested.
+        receipt: Only in the last piece of a steered text.
     """
 
     token_ids: tuple[int, ...]
@@ -97,6 +106,7 @@ class Piece:
     prompt_logprobs: tuple[Step | None, ...] | None = None
     scores: tuple[Scores, ...] = ()
     prompt_scores: tuple[Scores | None, ...] = ()
+    receipt: Receipt | None = None
 
     @classmethod
     def of(cls, output: RequestOutput) -> Piece:
@@ -110,28 +120,16 @@ class Piece:
             prompt = tuple(None if step is None else _values(step) for step in output.prompt_logprobs)
         return cls(tuple(completion.token_ids), logprobs, completion.finish_reason, prompt)
 
-    def without_tokens(self) -> Piece:
-        """Return the piece without its tokens, for a request of 0 tokens, because vLLM generates at least one."""
-        logprobs = () if self.logprobs is not None else None
-        reason = self.finish_reason and "length"
-        return Piece((), logprobs, reason, self.prompt_logprobs, prompt_scores=self.prompt_scores)
-
 
 def _values(step: dict[int, Logprob]) -> Step:
     return {token: entry.logprob for token, entry in step.items()}
 
 
-Take = Callable[[Piece], bool]  # called with every piece; True ends the text there
-
-
-def sampling_params(
-    request: GenerationRequest, wire: dict[str, Any] | None = None, *, in_steps: bool = False
-) -> SamplingParams:
-    """Convert a request to vLLM, given its row and edits (`wire`). With `in_steps`, each step gives a piece."""
+def sampling_params(request: GenerationRequest) -> SamplingParams:
+    """Convert a request to vLLM."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    steers_prompt = request.steering is not None and request.steering.steers_prompt(len(request.prompt_ids))
     return SamplingParams(
         temperature=request.temperature,
         top_p=request.top_p,
@@ -141,10 +139,7 @@ def sampling_params(
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
         detokenize=False,
-        output_kind=RequestOutputKind.DELTA if in_steps else RequestOutputKind.FINAL_ONLY,
-        extra_args={WIRE_KEY: wire} if wire is not None else None,
-        # Cached prompt positions were steered for another request: this one could not count them, nor read along.
-        skip_reading_prefix_cache=True if steers_prompt or request.read_prompt else None,
+        output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,  # made for this request alone; a deep copy costs a percent of the throughput
     )
 

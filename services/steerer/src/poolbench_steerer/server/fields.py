@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,7 +20,8 @@ from poolbench_steerer.http.steering import (
     resolve,
     resolve_readings,
 )
-from poolbench_steerer.plugin.spec import Reading, Steering
+from poolbench_steerer.plugin.bank import check_change
+from poolbench_steerer.plugin.spec import Edit, Reading, Steering
 from poolbench_steerer.server.files import NamedVector
 from poolbench_steerer.steered_names import NAME, NUMBER, SteeredName
 
@@ -122,6 +123,20 @@ class Resolved:
     steering: Steering | None
     readings: tuple[Reading, ...]
 
+    def checked(self, engine: SteeringEngine) -> Self:
+        """Return the fields after all checks that do not depend on the prompt, so before a stream begins.
+
+        Raises:
+            LayerError, StrengthError, UnknownVectorError: As in the engine.
+        """
+        places: list[Edit | Reading] = [*self.readings, *(self.steering.edits if self.steering is not None else ())]
+        for place in places:
+            engine.limits.check_layer(place.layer)
+            engine.bank.entry(place.vector_id)
+        if self.steering is not None:
+            check_change(self.steering, engine.bank.entry, engine.dtype)
+        return self
+
 
 async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str, NamedVector]) -> Resolved:
     """Convert the fields of a request to edits and readings of the engine, and register their vectors.
@@ -137,7 +152,7 @@ async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str,
         body = fields.steering.model_copy(update={"edits": edits})
         steering = await resolve(engine, body, [edit.residual_norm or 1.0 for edit in edits])
     readings = await resolve_readings(engine, await _placed(engine, fields.readings, vectors))
-    return Resolved(fields, steering, readings)
+    return Resolved(fields, steering, readings).checked(engine)
 
 
 async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapping[str, NamedVector]) -> list[_Body]:

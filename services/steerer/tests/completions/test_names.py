@@ -6,8 +6,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from poolbench_steerer.http.completions.answer import ChatAnswer
-from poolbench_steerer.http.completions.run import Part
+from poolbench_steerer.completions.names import TokenNames
 from poolbench_steerer.tokens import Tokens
 
 
@@ -45,9 +44,23 @@ TEXT = " a \N{GRINNING FACE}é a"
 def test_bytes_of_tokens_make_the_text_also_where_a_token_is_part_of_a_character(kind: Any):
     tokens, ids = kind()
     assert any("\ufffd" in tokens.decode([token]) for token in ids)
-    parts = Part(0, TEXT, tuple(ids), tuple({token: -1.0} for token in ids), "stop")
-    (choice,) = ChatAnswer("m", 1, [""], 1, tokens, True).whole([parts])["choices"]
-    content = choice["logprobs"]["content"]
+    content = [{"token": f"token_id:{token}", "bytes": None, "top_logprobs": []} for token in ids]
+    TokenNames(tokens).name({"index": 0, "logprobs": {"content": content}})
     assert b"".join(bytes(token["bytes"]) for token in content).decode().strip() == TEXT.strip()
     partial = [token for token in content if token["token"].startswith("token_id:")]
     assert len(partial) == 4 + 2 and all(len(token["bytes"]) == 1 for token in partial)
+
+
+def test_tokens_of_a_stream_have_places_in_the_text_and_the_likeliest_of_one_name_is_kept():
+    tokens, ids = byte_level()
+    names, found = TokenNames(tokens), []
+    for token in ids:
+        logprobs = {"tokens": [f"token_id:{token}"], "text_offset": [0], "top_logprobs": [None]}
+        names.name({"index": 0, "logprobs": logprobs})
+        found += logprobs["text_offset"]
+    assert found[0] == 0 and max(found) < len(TEXT) and found == sorted(found)
+    step = {f"token_id:{ids[0]}": -0.5, f"token_id:{ids[-1]}": -1.0}
+    assert ids[0] == ids[-1] or len(step) == 2
+    logprobs = {"tokens": [], "text_offset": [], "top_logprobs": [step]}
+    names.name({"index": 1, "logprobs": logprobs})
+    assert max(logprobs["top_logprobs"][0].values()) == max(step.values())

@@ -1,6 +1,5 @@
-"""The body of a completion request, with the options of the OpenAI API and vLLM that are not offered."""
+"""The bodies of completions and chats: the options of the OpenAI API and of vLLM that are offered, and their bounds."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -15,7 +14,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from poolbench.errors import InputError
+from poolbench_steerer.completions.forms import NamedTool, ResponseFormat, StructuredOutputs, ToolName, Tools
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.bounds import shortened
 from poolbench_steerer.http.steering import ReadingBody, Readings, SteeringBody
@@ -44,40 +43,25 @@ class Only:
 
 
 class NeutralOptions(BaseModel):
-    """Options that clients send by default; none of them changes a text."""
+    """Options that clients send by default, and that are offered with no other value. vLLM does not get them.
 
-    frequency_penalty: Annotated[Any, Only(0)] = 0
-    presence_penalty: Annotated[Any, Only(0)] = 0
-    logit_bias: Annotated[Any, Only({})] = {}
+    `priority`, `kv_transfer_params` and `request_id` could reach into the texts of other clients. The other ones have
+    no part in this service.
+    """
+
     suffix: Annotated[Any, Only("")] = ""
-    repetition_penalty: Annotated[Any, Only(1)] = 1
     length_penalty: Annotated[Any, Only(1)] = 1
-    top_k: Annotated[Any, Only(-1, 0)] = 0
-    min_p: Annotated[Any, Only(0)] = 0
-    min_tokens: Annotated[Any, Only(0)] = 0
     use_beam_search: Annotated[Any, Only(False)] = False
-    stop_token_ids: Annotated[Any, Only([])] = []
-    bad_words: Annotated[Any, Only([])] = []
-    include_stop_str_in_output: Annotated[Any, Only(False)] = False
-    skip_special_tokens: Annotated[Any, Only(True)] = True
-    spaces_between_special_tokens: Annotated[Any, Only(True)] = True
-    add_special_tokens: Annotated[Any, Only(True)] = True
-    return_tokens_as_token_ids: Annotated[Any, Only(False)] = False
-    return_token_ids: Annotated[Any, Only(False)] = False
-    response_format: Annotated[Any, Only({"type": "text"})] = {"type": "text"}
     priority: Annotated[Any, Only(0)] = 0
-    allowed_token_ids: Annotated[Any, Only()] = None
     prompt_logprobs: Annotated[Any, Only()] = None
     truncate_prompt_tokens: Annotated[Any, Only()] = None
     guided_json: Annotated[Any, Only()] = None
-    structured_outputs: Annotated[Any, Only()] = None
     kv_transfer_params: Annotated[Any, Only()] = None
     request_id: Annotated[Any, Only()] = None
     store: Annotated[Any, Only(False)] = False
     service_tier: Annotated[Any, Only("auto", "default")] = "auto"
     modalities: Annotated[Any, Only(["text"])] = ["text"]
     verbosity: Annotated[Any, Only("medium")] = "medium"
-    reasoning_effort: Annotated[Any, Only("none")] = "none"
     audio: Annotated[Any, Only()] = None
     prediction: Annotated[Any, Only()] = None
     web_search_options: Annotated[Any, Only()] = None
@@ -86,6 +70,8 @@ class NeutralOptions(BaseModel):
 MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_TOTAL_TOKENS = 2**20
+MAX_PENALTY, MAX_BIAS = 2.0, 100.0  # as in the OpenAI API
+MAX_TOKEN_IDS = 1024
 
 TokenIds = Annotated[list[bounds.TokenId], Field(min_length=1, max_length=bounds.MAX_PROMPT_TOKENS, fail_fast=True)]
 
@@ -136,6 +122,9 @@ class StreamOptions(bounds.RequestBody):
 
 MAX_RECORDS = 16
 RECORDS = "for the caller's own records; changes nothing"
+Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)]
+Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
+SomeTokenIds = Annotated[list[bounds.TokenId], Field(max_length=MAX_TOKEN_IDS, fail_fast=True)]
 
 
 class SamplingBody(NeutralOptions, bounds.RequestBody):
@@ -149,11 +138,28 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
     stop: Stops | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty = 0.0
+    repetition_penalty: float = Field(default=1.0, gt=0, le=MAX_PENALTY)
+    logit_bias: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Bias] = Field(default={}, max_length=MAX_TOKEN_IDS)
+    top_k: int = Field(default=0, ge=-1, lt=2**31)
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    min_tokens: int = Field(default=0, ge=0, le=bounds.MAX_NEW_TOKENS)
+    stop_token_ids: SomeTokenIds = []
+    allowed_token_ids: Annotated[SomeTokenIds, Field(min_length=1)] | None = None
+    bad_words: list[bounds.Stop] = Field(default=[], max_length=MAX_STOPS)
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     user: bounds.Name | None = Field(default=None, description=RECORDS)
     metadata: dict[bounds.Name, bounds.Name] = Field(default_factory=dict, max_length=MAX_RECORDS, description=RECORDS)
     prompt_cache_key: bounds.Name | None = Field(default=None, description=RECORDS)
     safety_identifier: bounds.Name | None = Field(default=None, description=RECORDS)
-    ignore_eos: bool = False
     steering: SteeringBody | None = None
     reading: Readings | None = None
 
@@ -191,12 +197,15 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
             return []
         return self.reading if isinstance(self.reading, list) else [self.reading]
 
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """Return strings that end a text."""
-        if self.stop is None:
-            return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+    def values(self) -> dict[str, Any]:
+        """Return the fields for vLLM."""
+        return self.model_dump(exclude=_NOT_FOR_VLLM, exclude_none=True, by_alias=True)
+
+
+_NOT_FOR_VLLM = {
+    *NeutralOptions.model_fields,
+    *("user", "metadata", "prompt_cache_key", "safety_identifier", "steering", "reading", "best_of"),
+}
 
 
 class CompletionBody(SamplingBody):
@@ -206,6 +215,7 @@ class CompletionBody(SamplingBody):
     max_tokens: int = Field(default=16, ge=0, le=bounds.MAX_NEW_TOKENS, description="0 is for echo alone")
     best_of: int | None = Field(default=None, ge=1, le=bounds.MAX_TEXTS, description="n, if anything")
     echo: bool = False
+    add_special_tokens: bool = True
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS, description="with echo, of the prompt too")
 
     @field_validator("prompt")
@@ -230,9 +240,18 @@ class CompletionBody(SamplingBody):
         return self
 
     @property
+    def num_new(self) -> int:
+        """Return how many tokens a text may get."""
+        return self.max_tokens
+
+    @property
     def num_choices(self) -> int:
         """Return how many texts are made."""
         return len(self.prompts) * self.n
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields for vLLM, which refuses an empty prompt unless it is in a list."""
+        return super().values() | {"prompt": [""] if self.prompt == "" else self.prompt}
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -278,36 +297,60 @@ class TextPart(AllowsEmptyFields):
     text: bounds.Text
 
 
+class CalledFunction(AllowsEmptyFields):
+    """The function that a model has called."""
+
+    name: ToolName
+    arguments: bounds.Text = Field(description="JSON")
+
+
+class ToolCall(AllowsEmptyFields):
+    """A call of a tool, as an answer has it."""
+
+    id: bounds.Name
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class Message(AllowsEmptyFields):
     """One message of a chat; the model's own template decides which roles it knows."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[
-        Annotated[bounds.Text, Tag("text")]
-        | Annotated[Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)], Tag("parts")],
-        Discriminator(lambda content: "parts" if isinstance(content, list) else "text"),
-    ]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: (
+        Annotated[
+            Annotated[bounds.Text, Tag("text")]
+            | Annotated[Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)], Tag("parts")],
+            Discriminator(lambda content: "parts" if isinstance(content, list) else "text"),
+        ]
+        | None
+    ) = None
     name: bounds.Name | None = None
+    tool_calls: list[ToolCall] | None = Field(default=None, max_length=MAX_PARTS)
+    tool_call_id: bounds.Name | None = None
     provider_specific_fields: dict[str, Any] | None = Field(default=None, max_length=MAX_RECORDS, description=RECORDS)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_no_tool_call(cls, value: Any) -> Any:
-        if isinstance(value, dict) and (
-            value.get("role") in ("tool", "function") or value.get("tool_calls") or value.get("function_call")
-        ):
-            raise ValueError("calls of tools and their results are not supported here; send messages of text alone")
-        return value
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("give the content of the message; only calls of tools stand alone")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only the assistant calls tools")
+        return self
 
     @property
-    def text(self) -> str:
+    def text(self) -> str | None:
         """Return the content as one text."""
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        if not isinstance(self.content, list):
+            return self.content
+        return "".join(part.text for part in self.content)
 
     @property
-    def said(self) -> dict[str, str]:
-        """Return the message as chat templates take it."""
-        return {"role": self.role, "content": self.text} | ({} if self.name is None else {"name": self.name})
+    def for_vllm(self) -> dict[str, Any]:
+        """Return the message as vLLM takes it."""
+        others = self.model_dump(include={"role", "name", "tool_calls", "tool_call_id"}, exclude_none=True)
+        if not others.get("tool_calls"):
+            others.pop("tool_calls", None)
+        return others | ({} if self.text is None else {"content": self.text})
 
 
 class ChatBody(SamplingBody):
@@ -318,46 +361,46 @@ class ChatBody(SamplingBody):
     max_completion_tokens: int | None = Field(default=None, ge=1, le=bounds.MAX_NEW_TOKENS, description="as max_tokens")
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS, description="with logprobs: true")
-    tools: Annotated[Any, Only([])] = []
-    tool_choice: Annotated[Any, Only("none", "auto")] = "none"
+    tools: Tools = []
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool = True
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    chat_template_kwargs: dict[bounds.Name, bool | Annotated[int, Field(ge=-(2**31), lt=2**31)] | bounds.Name] = Field(
+        default={}, max_length=MAX_RECORDS, description="variables of the model's own template"
+    )
     functions: Annotated[Any, Only([])] = []
     function_call: Annotated[Any, Only("none", "auto")] = "none"
-    parallel_tool_calls: Annotated[Any, Only(True, False)] = True
     add_generation_prompt: Annotated[Any, Only(True)] = True
     continue_final_message: Annotated[Any, Only(False)] = False
     add_special_tokens: Annotated[Any, Only(False)] = False  # the template writes them
     echo: Annotated[Any, Only(False)] = False
     chat_template: Annotated[Any, Only()] = None
-    chat_template_kwargs: Annotated[Any, Only({})] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        bounds.check_total_chars([message.text for message in self.messages])
+        calls = [call for message in self.messages for call in message.tool_calls or ()]
+        texts = [message.text or "" for message in self.messages]
+        bounds.check_total_chars([*texts, *(call.function.arguments for call in calls)])
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs is for logprobs: true only")
-        bounds.check_new_tokens(self.n, self.max_completion_tokens or self.max_tokens)
+        if not self.tools and self.tool_choice not in (None, "none", "auto"):
+            raise ValueError("tool_choice is for tools, and there are none")
+        bounds.check_new_tokens(self.n, self.num_new)
         return self
+
+    @property
+    def num_new(self) -> int:
+        """Return how many tokens a message may get."""
+        return self.max_completion_tokens or self.max_tokens
 
     @property
     def num_choices(self) -> int:
         """Return how many messages are made."""
         return self.n
 
-    @property
-    def conversation(self) -> list[dict[str, str]]:
-        """Return the messages as chat templates take them."""
-        return [message.said for message in self.messages]
-
-    def completion(self, prompt_ids: Sequence[int]) -> CompletionBody:
-        """Return the completion that answers a chat whose prompt has these tokens; raise InputError for too many."""
-        if len(prompt_ids) > bounds.MAX_PROMPT_TOKENS:
-            raise InputError(
-                f"the messages have {len(prompt_ids)} tokens, at most {bounds.MAX_PROMPT_TOKENS} are taken"
-            )
-        same = {name: getattr(self, name) for name in SamplingBody.model_fields.keys() - NeutralOptions.model_fields}
-        return CompletionBody(
-            **same,
-            prompt=list(prompt_ids),
-            max_tokens=self.max_completion_tokens or self.max_tokens,
-            logprobs=self.top_logprobs if self.logprobs else None,
-        )
+    def values(self) -> dict[str, Any]:
+        """Return the fields for vLLM."""
+        left_out = {"functions", "function_call", "max_tokens", *(() if self.tools else ("tools", "tool_choice"))}
+        values = {name: value for name, value in super().values().items() if name not in left_out}
+        messages = [message.for_vllm for message in self.messages]
+        return values | {"messages": messages, "max_completion_tokens": self.num_new}

@@ -45,7 +45,8 @@ def test_a_steered_completion_equals_the_own_verb_and_has_its_receipt(complete, 
     made = complete(steering=steering)
     body = {"model": str(tiny_model), "prompts": [PROMPT], "max_tokens": 12, "steering": steering}
     own = http.post("/generate", json=body).json()["texts"][0]
-    assert made.choices[0].text.startswith(own["text"])  # that verb ends at EOS
+    # That verb ends at EOS, and shows bytes of a character that the text ends in.
+    assert made.choices[0].text.startswith(own["text"].rstrip("\ufffd"))
     assert receipt(made.choices[0])["positions_changed"] == receipt(made.choices[0])["positions_expected"] == 24
     assert receipt(made.choices[0])["layers"] == [2, 4]
     assert receipt(made.choices[0])["alphas"] == [STRONG, -0.5 * STRONG]
@@ -187,7 +188,10 @@ def test_a_stop_string_ends_the_text_with_a_valid_receipt(complete, steering, st
         ({"steering": {"vector": [1.0] * 256, "layer": 6, "alpha": 1.0}}, openai.BadRequestError, "layer_out_of_range"),
         ({"prompt": [70000]}, openai.BadRequestError, "input"),
         ({"prompt": "fox " * 400}, openai.BadRequestError, "prompt_too_long"),
-        ({"presence_penalty": 1.0}, openai.BadRequestError, "input"),
+        ({"presence_penalty": 2.5}, openai.BadRequestError, "input"),
+        ({"extra_body": {"stop_token_ids": [70000]}}, openai.BadRequestError, "input"),
+        ({"extra_body": {"allowed_token_ids": [70000]}}, openai.BadRequestError, "input"),
+        ({"logit_bias": {"70000": 1}}, openai.BadRequestError, "input"),
         ({"stream": True, "prompt": "fox " * 400}, openai.BadRequestError, "prompt_too_long"),
     ],
 )
@@ -270,9 +274,10 @@ def test_a_stream_of_a_chat_says_what_the_whole_answer_says(ask):
         assert chunk.object == "chat.completion.chunk"
         usage = chunk.usage
         for choice in chunk.choices:
-            texts[choice.index] += choice.delta.content
+            texts[choice.index] += choice.delta.content or ""
             roles[choice.index] += choice.delta.role or ""
-            logprobs[choice.index] += [token.logprob for token in choice.logprobs.content]
+            if choice.logprobs is not None:  # the chunk with the role has none
+                logprobs[choice.index] += [token.logprob for token in choice.logprobs.content]
     assert texts == [choice.message.content for choice in whole.choices] and texts[0] != texts[1]
     assert roles == ["assistant"] * 2 and usage == whole.usage
     for index, choice in enumerate(whole.choices):
@@ -297,3 +302,92 @@ def test_what_cannot_be_answered_is_a_400_that_says_why(ask, change, said):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(**change)
     assert said in caught.value.message
+
+
+TOWN = {
+    "type": "object",
+    "properties": {"town": {"enum": ["Delft", "Gouda"]}},
+    "required": ["town"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": TOWN, "strict": True}}
+
+
+@pytest.fixture(scope="module")
+def no_spaces(tiny_model: Path) -> dict[str, int]:
+    """A bias against white space, which JSON allows, and of which an untrained model may write no end."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    return {str(token): -100 for token in range(len(tokenizer)) if tokenizer.decode([token]).isspace()}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_steered_model_calls_a_tool_and_is_told_the_result(ask, steering, no_spaces, stream):
+    options = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 120, "stream": stream, "logit_bias": no_spaces}
+    answer = ask(extra={"steering": steering, "ignore_eos": False}, **options)
+    if stream:
+        choices = [choice for chunk in answer for choice in chunk.choices]
+        parts = [call.function for choice in choices for call in choice.delta.tool_calls or ()]
+        (name,), said = [part.name for part in parts if part.name], "".join(part.arguments or "" for part in parts)
+    else:
+        choices = answer.choices
+        (call,) = choices[0].message.tool_calls
+        name, said = call.function.name, call.function.arguments
+    assert name == "weather" and json.loads(said)["town"] in ("Delft", "Gouda")
+    proof = receipt(choices[-1])
+    assert proof["positions_changed"] == proof["positions_expected"] > 0
+    called = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": said}}
+    talk = [*TALK, {"role": "assistant", "content": "", "tool_calls": [called]}]
+    talk += [{"role": "tool", "tool_call_id": "a", "content": "Rain."}]
+    assert ask(talk, tools=[TOOL]).choices[0].message.role == "assistant"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": TOWN}}},
+        {"structured_outputs": {"json": TOWN}},
+    ],
+)
+def test_a_steered_text_has_the_form_that_is_asked_for(ask, complete, steering, unit_vectors, no_spaces, form):
+    reading = {"vector": unit_vectors[5].tolist(), "layer": 3}
+    options = {"max_tokens": 60, "logprobs": 1, "logit_bias": no_spaces}
+    extra = {"steering": steering, "ignore_eos": False, "reading": reading} | form
+    for choice in complete(n=2, temperature=1.0, seed=3, extra_body=extra, **options).choices:
+        assert json.loads(choice.text)["town"] in ("Delft", "Gouda") and choice.finish_reason == "stop"
+        assert receipt(choice)["positions_changed"] == receipt(choice)["positions_expected"]
+        assert len(scores_of(choice)) == len(choice.logprobs.tokens)
+    (said,) = ask(extra=extra, max_tokens=60, logit_bias=no_spaces).choices
+    assert json.loads(said.message.content)["town"]
+
+
+def test_options_of_vllm_change_texts(complete, tiny_model):
+    plain = complete(max_tokens=24).choices[0]
+    assert complete(max_tokens=24, frequency_penalty=2.0, presence_penalty=2.0).choices[0].text != plain.text
+    assert complete(max_tokens=24, extra_body={"repetition_penalty": 1.9}).choices[0].text != plain.text
+    (token,) = complete(max_tokens=1, extra_body={"return_token_ids": True}).choices[0].model_extra["token_ids"]
+    banned = complete(max_tokens=1, logit_bias={str(token): -100}, extra_body={"return_token_ids": True})
+    assert banned.choices[0].model_extra["token_ids"] != [token]
+    ended = complete(max_tokens=24, extra_body={"stop_token_ids": [token]}).choices[0]
+    assert (ended.finish_reason, ended.model_extra["stop_reason"]) == ("stop", token)
+    allowed = complete(max_tokens=4, extra_body={"allowed_token_ids": [token], "return_token_ids": True})
+    assert allowed.choices[0].model_extra["token_ids"] == [token] * 4
+    assert complete(stop=[f"never {number}" for number in range(16)]).choices[0].finish_reason == "length"
+    likeliest = complete(temperature=1.0, seed=1, extra_body={"top_k": 1}).choices[0]
+    assert likeliest.text == complete().choices[0].text
+    choice = {"structured_outputs": {"choice": ["yes", "no"]}, "ignore_eos": False}
+    assert complete(extra_body=choice).choices[0].text in ("yes", "no")
+
+
+def test_seeds_are_below_the_largest_that_vllm_takes(complete):
+    """Its second model runner keeps them as int64, and its engine ends at a larger one."""
+    answer = complete(n=3, seed=2**63 - 2, temperature=1.0)
+    texts = [choice.text for choice in answer.choices]
+    assert answer.model_extra["seed"] == 2**63 - 2
+    assert texts[2] == complete(seed=0, temperature=1.0).choices[0].text
+
+
+def test_an_answer_holds_no_more_log_probabilities_than_the_service_keeps(http, tiny_model):
+    body = {"model": str(tiny_model), "prompt": [[5] * 200] * 128, "max_tokens": 1, "echo": True, "logprobs": 20}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 413
+    assert "527625 log-probabilities" in answer.json()["error"]["message"]

@@ -14,11 +14,12 @@ from starlette.routing import BaseRoute, Match, Route
 
 from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
+from poolbench.http.api import MAX_MESSAGE
 from poolbench.http.error_form import message_of, openai_error
 from poolbench.machine.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.statuses import Code
+from poolbench_steerer.completions.body import FORMS
 from poolbench_steerer.http.bounds import shortened
-from poolbench_steerer.http.completions.body import FORMS
 
 _LOG = logging.getLogger("poolbench.http")
 _MAX_ISSUES = 5
@@ -52,7 +53,7 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         code = HTTP_CODES.get(error.status_code, Code.HTTP)
         return error.status_code, openai_error(error.status_code, code, str(error.detail))
     if isinstance(error, PoolbenchError):
-        return error.http_status, openai_error(error.http_status, error.code, str(error))
+        return error.http_status, openai_error(error.http_status, error.code, str(error)[:MAX_MESSAGE])
     _LOG.error("completions", exc_info=error)
     return 500, openai_error(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
 

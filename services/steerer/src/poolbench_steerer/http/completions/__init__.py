@@ -1,1 +1,0 @@
-"""The OpenAI completions API, with a field `steering` in requests and a receipt in every choice."""
