@@ -89,7 +89,7 @@ IMAGES = tracked(f"{install.IMAGES.relative_to(REPOSITORY)}/*/*.txt")
 def test_images_have_the_pins_of_their_profile(file: Path) -> None:
     names = file.read_text().split()
     chosen, torch = install.image_pins(file.parent.name, file.stem)
-    assert len(names) > 50 and len(chosen) + torch >= len(names)
+    assert len(names) > 40 and len(chosen) + torch >= len(names)
     assert all("--hash=sha256:" in pin for pin in chosen)
     assert torch == (file.parent.name == "cpu" and "torch" in names)
 

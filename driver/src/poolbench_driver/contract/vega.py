@@ -74,8 +74,8 @@ def is_drawing(svg: object) -> bool:
         elements = list(ElementTree.fromstring(svg).iter())
     except ElementTree.ParseError:
         return False
-    known = {f"{{{_SVG}}}{name}" for name in _ELEMENTS}
-    return all(element.tag in known and element.attrib.keys() <= _ATTRIBUTES for element in elements)
+    tags = {f"{{{_SVG}}}{name}" for name in _ELEMENTS}
+    return all(element.tag in tags and element.attrib.keys() <= _ATTRIBUTES for element in elements)
 
 
 #: Pixels of a saved PNG for each pixel of a specification.

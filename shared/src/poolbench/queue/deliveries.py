@@ -57,11 +57,11 @@ class Deliveries:
                 self._spool.wait(self._queue, wait_s)
                 return None
             left = {stored: message for stored in waiting if (message := self._understood(stored)) is not None}
-            chosen = self._chosen(left)
-            for stored in chosen:
+            choices = self._choices(left)
+            for stored in choices:
                 if self._spool.take(self._queue, stored):  # else another consumer was faster
                     return left[stored]
-            if not chosen and (left or self._stuck):
+            if not choices and (left or self._stuck):
                 self._sleep(LOOK_AGAIN_S)
             return None
 
@@ -76,21 +76,21 @@ class Deliveries:
 
         The message stays if its letter cannot be written.
         """
-        found = understand(stored.raw)
-        if isinstance(found, Message):
-            return found
+        message = understand(stored.raw)
+        if isinstance(message, Message):
+            return message
         service = service_of(self._queue)
         try:
             if stored not in self._stuck and self._spool.bury_message(
-                self._queue, stored, DeadLetter.of_message(service, found)
+                self._queue, stored, DeadLetter.of_message(service, message)
             ):
-                _LOG.error("dead letter of %s: %s", service, found.reason)
+                _LOG.error("dead letter of %s: %s", service, message.reason)
         except OSError as error:
             self._stuck.add(stored)
             _LOG.error("the dead letter of %s cannot be written: %s", service, error)
         return None
 
-    def _chosen(self, messages: Mapping[Stored, Message]) -> list[Stored]:
+    def _choices(self, messages: Mapping[Stored, Message]) -> list[Stored]:
         """Return the messages that this consumer may take now, in order."""
         self._found_s = {stored: found_s for stored, found_s in self._found_s.items() if stored in messages}
         ready = [stored for stored, message in messages.items() if not self._pauses(stored, message)]

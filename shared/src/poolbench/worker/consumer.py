@@ -102,7 +102,7 @@ class QueueConsumer(TaskProcessorAdapter):
                 self._work(message)
 
     def _work(self, message: Message) -> None:
-        """Run a task. What cannot be told to the broker is logged, because the driver sends the task again."""
+        """Run a task. If the broker is away at its end, the driver sends the task again."""
         assert self._run is not None
         if message.retries == 0 and message.sent_at is not None:
             TASK_WAIT_SECONDS.observe(max(0.0, time.time() - message.sent_at), service=self._service)
