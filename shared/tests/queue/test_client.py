@@ -1,5 +1,6 @@
 """The queue and its leases: what both brokers do, then a folder: concurrency, damage, pauses, ends of processes."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.queue import folder as folder_transport
+from poolbench.queue import leases as lease_module
 from poolbench.queue import lists as list_transport
 from poolbench.queue.deliveries import Deliveries
 from poolbench.queue.leases import FolderLeases
@@ -231,6 +233,27 @@ def test_a_lease_is_exclusive_until_released(leases: FolderLeases) -> None:
     assert not leases.alive("job")
     again = leases.acquire("job")
     assert again is not None
+    again.release()
+
+
+def test_a_lease_waits_for_those_who_only_look_at_it(leases: FolderLeases, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = leases.acquire("job")
+    assert lease is not None
+    (path,) = leases.root.iterdir()
+    lease.release()
+    path.touch()
+    looks = path.open()
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            looks.close()
+
+    monkeypatch.setattr(lease_module.time, "sleep", pause)
+    again = leases.acquire("job")
+    assert again is not None and len(pauses) == 20
     again.release()
 
 

@@ -20,7 +20,7 @@ from poolbench.telemetry.catalog import LEASE_LOSSES
 TTL_S = 15.0
 """A Redis lease not renewed for this long is over; it is renewed three times within it."""
 
-_ACQUIRE_ATTEMPTS = 5
+_ACQUIRE_ATTEMPTS, _LOOK_S = 500, 0.01
 
 
 class Lease:
@@ -75,8 +75,11 @@ class FolderLeases:
         for _ in range(_ACQUIRE_ATTEMPTS):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             if not _try_lock(descriptor, fcntl.LOCK_EX):
+                is_held = not _try_lock(descriptor, fcntl.LOCK_SH)
                 os.close(descriptor)
-                time.sleep(0.01)  # `alive` of another process holds the lock for an instant
+                if is_held:
+                    return None
+                time.sleep(_LOOK_S)  # `alive` of another process looks at the lock, on a busy machine for some time
             elif _is_current(descriptor, path):
                 return self._held(task_id, descriptor, path)
             else:
