@@ -44,7 +44,8 @@ def main() -> int:
         f"trained on {plan.num_tokens:,} tokens of the corpus that ships for {plan.l0} features per token. "
         "[The suite](../suites/ce-bench.md) defines every figure, and `leaderboard` prints those of each subject."
     )
-    write_page(options.page, "Sparse autoencoders of SmolLM2-135M", introduction, COMMAND, reports)
+    command = COMMAND if options.dtype == "float32" else f"{COMMAND} --dtype {options.dtype}"
+    write_page(options.page, "Sparse autoencoders of SmolLM2-135M", introduction, command, reports)
     return 0
 
 
