@@ -84,6 +84,13 @@ def test_samples_are_repeatable_by_seed_and_differ_within_a_call(complete, steer
     assert again.choices[0].text == unseeded.choices[0].text
 
 
+def test_several_texts_without_sampling_are_the_likeliest_one(complete, steering):
+    likeliest = complete(steering=steering, logprobs=2).choices[0]
+    for choice in complete(n=2, steering=steering, logprobs=2).choices:
+        assert (choice.text, receipt(choice)) == (likeliest.text, receipt(likeliest))
+        assert choice.logprobs.token_logprobs == pytest.approx(likeliest.logprobs.token_logprobs, abs=1e-4)
+
+
 def test_a_stream_says_what_the_whole_answer_says(complete, steering):
     options = {"n": 2, "temperature": 0.8, "seed": 5, "steering": steering, "logprobs": 2}
     whole = complete([PROMPT, "Nobody"], **options)

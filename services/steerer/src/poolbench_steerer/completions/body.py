@@ -199,7 +199,10 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
 
     def values(self) -> dict[str, Any]:
         """Return the fields for vLLM."""
-        return self.model_dump(exclude=_NOT_FOR_VLLM, exclude_none=True, by_alias=True)
+        values = self.model_dump(exclude=_NOT_FOR_VLLM, exclude_none=True, by_alias=True)
+        if self.n > 1 and self.temperature == 0:  # vLLM refuses this; to sample among one token is the same
+            values |= {"temperature": 1.0, "top_k": 1}
+        return values
 
 
 _NOT_FOR_VLLM = {
