@@ -1,6 +1,7 @@
 """The completions API, asked by the OpenAI client itself: completions and chats, and what clients send beside them."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,40 @@ def test_several_texts_without_sampling_are_the_likeliest_one(complete, steering
     for choice in complete(n=2, steering=steering, logprobs=2).choices:
         assert (choice.text, receipt(choice)) == (likeliest.text, receipt(likeliest))
         assert choice.logprobs.token_logprobs == pytest.approx(likeliest.logprobs.token_logprobs, abs=1e-4)
+
+
+#: Values that the bounds of a request allow; vLLM alone would refuse some of them together.
+ALLOWED: dict[str, list[Any]] = {
+    "prompt": [PROMPT, "", [PROMPT, "Nobody"], [5, 6, 7], [[5, 6], [7]]],
+    "max_tokens": [1, 3],
+    "n": [1, 2],
+    "temperature": [0, 1e-6, 0.005, 0.7, 2],
+    "top_p": [1, 0.01],
+    "seed": [None, 0, 2**63 - 1],
+    "stop": [None, "e", ["e", "zz"], []],
+    "echo": [False, True],
+    "logprobs": [None, 0, 20],
+    "stream": [False, True],
+    "ignore_eos": [False, True],
+}
+
+
+def test_what_the_bounds_allow_is_answered(http, tiny_model):
+    chance = random.Random(0)
+    for _ in range(80):
+        body = {name: chance.choice(values) for name, values in ALLOWED.items()} | {"model": str(tiny_model)}
+        answer = http.post("/v1/completions", json=body)
+        assert answer.status_code == 200 and '"error"' not in answer.text, (body, answer.text)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_empty_prompt_is_echoed_as_nothing(complete, stream):
+    silent = complete("", max_tokens=3).choices[0].text
+    answer = complete("", max_tokens=3, echo=True, logprobs=1, stream=stream)
+    texts = [chunk.choices[0].text for chunk in answer] if stream else [answer.choices[0].text]
+    assert "".join(texts) == silent
+    batch = complete(["", PROMPT], max_tokens=3, echo=True).choices
+    assert batch[0].text == silent and batch[1].text.startswith(PROMPT)
 
 
 def test_a_stream_says_what_the_whole_answer_says(complete, steering):

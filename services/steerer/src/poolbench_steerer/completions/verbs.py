@@ -145,9 +145,6 @@ class _Job:
     ) -> None:
         self._body, self._meant, self._fields, self._units = body, meant, fields, units
         self._tool_parser, self._tokens = tool_parser, tokens
-        # vLLM's text of token ids would have special tokens.
-        is_of_ids = isinstance(body, CompletionBody) and not isinstance(body.prompts[0], str)
-        self._decode = tokens.decode if body.echo and is_of_ids else None
         # A text without a seed is sampled with a random one, which the response contains.
         self._seed = body.seed if body.seed is not None else random.getrandbits(31)
         self._begun = False
@@ -162,7 +159,7 @@ class _Job:
         wish = Resolved(self._fields, steering, readings).checked(engine)
         echo, num_new = bool(self._body.echo), self._body.num_new
         check = _PromptBounds(engine, num_new).check
-        call = Call(wish, echo, echo and not num_new, self._decode, check=check)
+        call = Call(wish, echo, echo and not num_new, self._echoed if echo else None, check=check)
         facts = Facts(call, self._meant.id, self._seed)
         names = None if self._body.return_tokens_as_token_ids else TokenNames(self._tokens)
         values = self._body.values() | {
@@ -176,6 +173,12 @@ class _Job:
             async for chunk in chunks:
                 emit(_named(names, facts.added(chunk)))
                 self._begun = True
+
+    def _echoed(self, number: int, prompt_ids: Sequence[int]) -> str:
+        """Return a prompt as text: vLLM's text of token ids has special tokens, and an empty prompt has none there."""
+        assert isinstance(self._body, CompletionBody)
+        prompt = self._body.prompts[number]
+        return prompt if isinstance(prompt, str) else self._tokens.decode(prompt_ids)
 
     async def _server(self, engine: SteeringEngine) -> VllmServer:
         """Return the server of an engine, which the first request makes, and which outlives that request."""

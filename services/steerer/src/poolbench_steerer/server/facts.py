@@ -31,7 +31,8 @@ class Call:
         wish: How texts are steered and read along. None leaves them to vLLM.
         echo: Whether the answer has the tokens of the prompt too.
         echo_alone: Whether the answer has no other tokens.
-        decode: Function that makes the text of an echo from the tokens of a prompt. None leaves it to vLLM.
+        echoed: Function that returns the text of an echo from the number and the tokens of a prompt. None leaves it to
+            vLLM.
         check: Function that raises an error for the tokens of a prompt, and its sampling parameters, that may not run.
         error: What ended a text. vLLM writes its message into the answer.
     """
@@ -39,7 +40,7 @@ class Call:
     wish: Resolved | None = None
     echo: bool = False
     echo_alone: bool = False
-    decode: Callable[[Sequence[int]], str] | None = None
+    echoed: Callable[[int, Sequence[int]], str] | None = None
     texts: dict[int, TextFacts] = field(default_factory=dict)
     prompts: Iterator[int] = field(default_factory=count)
     check: Callable[[Sequence[int], Any], None] | None = None

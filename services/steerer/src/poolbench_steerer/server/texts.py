@@ -73,7 +73,7 @@ class ServedTexts:
                 if params.seed is not None:
                     own.seed = (params.seed + index) % (MAX_SEED + 1)
                 name = request_id if num_texts == 1 else f"{index}_{request_id}"
-                texts.append(self._text(call, text, wish, prompt, own, name, options))
+                texts.append(self._text(call, number, text, wish, prompt, own, name, options))
             whole: list[RequestOutput] = []
             async with aclosing(merge_async_iterators(*texts)) as outputs:
                 async for index, output in outputs:
@@ -93,8 +93,8 @@ class ServedTexts:
             raise
 
     async def _text(
-        self, call: Call, text: TextFacts, wish: Resolved, prompt: Any, params: "SamplingParams", request_id: str,
-        options: dict[str, Any],
+        self, call: Call, number: int, text: TextFacts, wish: Resolved, prompt: Any, params: "SamplingParams",
+        request_id: str, options: dict[str, Any],
     ) -> Outputs:  # fmt: skip
         """Generate one text. Its last output comes after its receipt."""
         request = _request(call, prompt, params, wish)
@@ -103,8 +103,8 @@ class ServedTexts:
             async with aclosing(outputs):
                 async for output, generated in outputs:
                     piece = _without_tokens(output, generated) if call.echo_alone else generated
-                    if call.decode is not None:
-                        output.prompt = call.decode(request.prompt_ids)
+                    if call.echoed is not None:
+                        output.prompt = call.echoed(number, request.prompt_ids)
                     if piece.token_ids or piece.finish_reason is not None:
                         text.pieces.append(replace(piece, logprobs=None, prompt_logprobs=None))
                     yield output
