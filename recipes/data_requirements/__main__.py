@@ -114,7 +114,7 @@ def compare(options: argparse.Namespace, corpus: str, sets: str, seconds: Sequen
 
 def comparisons_of(run: Run) -> Sequence[SetComparison]:
     """Return the comparisons of a run."""
-    return view_of(run.tables).comparisons
+    return view_of(run).comparisons
 
 
 def _arguments() -> argparse.Namespace:

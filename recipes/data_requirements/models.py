@@ -48,8 +48,8 @@ def make_models(
         print(f"{name}: held-out loss {changes}; {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         losses = {"steps": num_steps, "before": before, "after": after}
         (output / f"{name}.json").write_text(json.dumps(losses, indent=1) + "\n", "utf-8")
-        training = Training.of(texts, ref, epochs=1, seed=_SEED, rank=_RANK, rate=_RATE, batch=BATCH)
-        save_adapter(adapted, training, output / name)
+        facts = Training.of(texts, ref, epochs=1, seed=_SEED, rank=_RANK, rate=_RATE, batch=BATCH)
+        save_adapter(adapted, facts, output / name)
 
 
 def scrambled(texts: Sequence[str], share: float, seed: int) -> list[str]:

@@ -96,7 +96,7 @@ def test_any_broken_state_behind_the_last_block_is_counted_for_its_owner(broken,
     steer(halves[0], 1, halves[1])  # the last of two layers
     assert halves[0].tolist() == [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     assert state.broken_LR.nonzero().tolist() == [[1, 2 + 2 * SHIFT]]
-    found = counts_of(state, [1, 2])
+    found = counts_of(state, [(1, 1), (2, 1)])
     assert [reply["broken"] for reply in found] == [[], [[1, 1]]]
 
 

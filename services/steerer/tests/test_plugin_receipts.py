@@ -86,7 +86,7 @@ def test_impossible_specifications_are_refused():
             Edit("aa", 0, absurd)
 
 
-GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0, broken={}, reached=17)
+GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0, broken={}, end=16, beyond=0)
 CLAMPED = Steering((Edit("aa", 2, 1.5, "clamp"),))
 
 
@@ -181,11 +181,13 @@ def test_a_wrong_count_is_an_error(steering, wrong):
 
 def test_the_counts_of_each_request_are_read_from_the_tables_of_all():
     """Three rows: 0 for tokens of no request. Columns are the rows, then their repeats, then their unsteered tokens."""
-    rows = SimpleNamespace(num_rows=3, account=lambda row: (10 * row, 20 * row), reached=lambda row: 30 * row)
+    rows = SimpleNamespace(
+        num_rows=3, account=lambda row: (10 * row, 20 * row), steered_from=lambda row, end: range(end, end)
+    )
     changed_LR = torch.tensor([[0, 7, 0, 0, 2, 0, 0, 1, 0], [6, 0, 5, 0, 0, 0, 11, 0, 0]])
     applied_LR = torch.tensor([[0, 8, 0, 0, 3, 0, 0, 0, 0], [0, 0, 9, 0, 0, 0, 0, 0, 0]])
     broken_LR = torch.tensor([[0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 1, 0, 0, 2, 0]])
     state = SimpleNamespace(rows=rows, changed_LR=changed_LR, applied_LR=applied_LR, broken_LR=broken_LR)
-    second, first = counts_of(state, [2, 1])
-    assert RowCount.from_wire(first) == RowCount({0: LayerCount(7, 2, 8, 3)}, 10, 20, 6 + 11 + 1, {1: 4}, 30)
-    assert RowCount.from_wire(second) == RowCount({1: LayerCount(5, 0, 9, 0)}, 20, 40, 6 + 11, {}, 60)
+    second, first = counts_of(state, [(2, 60), (1, 30)])
+    assert RowCount.from_wire(first) == RowCount({0: LayerCount(7, 2, 8, 3)}, 10, 20, 6 + 11 + 1, {1: 4}, 30, 0)
+    assert RowCount.from_wire(second) == RowCount({1: LayerCount(5, 0, 9, 0)}, 20, 40, 6 + 11, {}, 60, 0)

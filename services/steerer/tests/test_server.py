@@ -402,14 +402,12 @@ def start(folder: Path) -> Any:
 def test_the_option_sets_worker_and_sizes(start) -> None:
     config = start("--max-model-len", "512")
     assert config.parallel_config.worker_cls.startswith("poolbench_steerer.plugin.worker_")
-    assert config.scheduler_config.async_scheduling is False
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         (("--worker-cls", "my.Worker"), "--worker-cls"),
-        (("--async-scheduling",), "--async-scheduling"),
         (("--data-parallel-size", "2"), "--data-parallel-size"),
         (("--api-server-count", "2"), "--api-server-count"),
     ],

@@ -122,7 +122,7 @@ def test_tensor_parallel_workers_must_have_counted_the_same(second):
     """A worker that missed a position, or steered its share as if it were the whole, differs from the others."""
 
     def reply(changed: int) -> dict[str, object]:
-        totals = {"repeated": 0, "skipped": 0, "stray": 0, "reached": 0}
+        totals = {"repeated": 0, "skipped": 0, "stray": 0, "end": 0, "beyond": 0}
         return {"layers": [[2, [changed, 0, 0, 0]]], **totals, "broken": []}
 
     assert agreed([reply(7), reply(7)]).layers[2].changed == 7

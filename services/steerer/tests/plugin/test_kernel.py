@@ -63,6 +63,7 @@ def test_the_kernel_equals_the_arithmetic(dtype, fused, layer):
     assert plain.scores_TK[sound].isfinite().sum() > 20
     assert torch.equal(kernel.changed_LR.cpu(), plain.changed_LR)
     assert torch.equal(kernel.applied_LR.cpu(), plain.applied_LR)
+    assert torch.equal(kernel.latest_LRP.cpu(), plain.latest_LRP)
     # A token may break twice behind the last block. Nobody reads the counts of row 0.
     assert torch.equal(kernel.broken_LR.cpu()[:, 1:] > 0, plain.broken_LR[:, 1:] > 0)
     assert int(plain.broken_LR[:, 1:].sum()) > 0

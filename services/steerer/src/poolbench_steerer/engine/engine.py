@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 #: Places of texts of tasks on a CPU while clients wait for texts.
 _FEW_PLACES = 8
+#: Steps that vLLM schedules before it learns which texts ended. It is one today, and none without asynchronous
+#: scheduling.
+_STEPS_AHEAD = 2
 
 
 class SteeringEngine:
@@ -181,7 +184,7 @@ class SteeringEngine:
                 if last is None:
                     raise ReceiptError("the engine ended a text without its last token; the text is discarded")
                 output, piece = last
-                # Where vLLM saw a stop string, the engine may be further.
+                # vLLM sees stop strings in this process.
                 is_cut = isinstance(output.outputs[0].stop_reason, str)
                 receipt = await self._proof(request, row, num_new, is_cut=is_cut)
         yield output, replace(piece, receipt=receipt)
@@ -236,15 +239,20 @@ class SteeringEngine:
         Args:
             row: The row that the text still holds.
             num_new: Its tokens.
-            is_cut: Whether the engine may have computed steps after its end, which count too.
+            is_cut: Whether the engine learned of the end only from this process, after any number of further steps.
         """
-        count = await self._rows.count(row)
+        num_prompt = len(request.prompt_ids)
+        count = await self._rows.count(row, num_prompt + num_new - 1)
         check_counts(count, self.dtype)
         if request.steering is None:
             return None
-        num_prompt = len(request.prompt_ids)
         self.num_repeated += count.repeated
-        return check(request.steering, count, num_prompt, count.reached - num_prompt + 1 if is_cut else num_new)
+        if count.beyond > _STEPS_AHEAD and not is_cut:
+            raise ReceiptError(
+                f"{count.beyond} positions were steered after the end of the text, and vLLM schedules at most "
+                f"{_STEPS_AHEAD} steps ahead; the text is discarded"
+            )
+        return check(request.steering, count, num_prompt, count.end - num_prompt + 1)
 
     async def _with_scores(self, piece: Piece, request: GenerationRequest, row: int, num_before: int) -> Piece:
         """Return a piece with the scores of its tokens; `num_before` tokens came before it."""
@@ -252,7 +260,7 @@ class SteeringEngine:
         first = begin if num_before else request.first_read
         scores = await self._rows.scores(row, first, begin + len(piece.token_ids), len(request.readings))
         if not all(isfinite(value) for values in scores for value in values):
-            check_counts(await self._rows.count(row), self.dtype)
+            check_counts(await self._rows.count(row, begin), self.dtype)
             raise ReceiptError(f"a direction was not read at each position from {first} on; the text is discarded")
         offsets = [reading.offset for reading in request.readings]
         shifted = [tuple(map(add, values, offsets)) for values in scores]

@@ -173,8 +173,6 @@ def steering_arguments(config: SteererSettings, device_type: str) -> dict[str, A
     """Return the engine arguments of vLLM that steering needs, regardless of other arguments."""
     return {
         "worker_cls": _WORKERS[device_type],
-        # A step that is already under way when a request ends would steer a position too many.
-        "async_scheduling": False,
         "additional_config": {
             WIRE_KEY: {
                 "hooks_version": _HOOKS_VERSION,

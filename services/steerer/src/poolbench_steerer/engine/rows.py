@@ -123,9 +123,12 @@ class Rows:
             self._num_lent -= 1
             self._free.put_nowait(row)
 
-    async def count(self, row: int) -> RowCount:
-        """Return the counts of the worker for the request of `row`. Raise ReceiptError if parallel workers disagree."""
-        return agreed(await self._counts.result(row))
+    async def count(self, row: int, end: int) -> RowCount:
+        """Return the counts of the worker for the request of `row`, whose text ends before position `end`.
+
+        Raise ReceiptError if parallel workers disagree.
+        """
+        return agreed(await self._counts.result((row, end)))
 
     async def scores(self, row: int, first: int, stop: int, num_readings: int) -> list[Scores]:
         """Return the scores of the request of `row` at positions `first` to `stop` - 1."""

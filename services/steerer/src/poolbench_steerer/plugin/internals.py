@@ -104,7 +104,7 @@ INTERNALS = (
     Internal(
         "engine/arg_utils.py",
         "EngineArgs",
-        ("worker_cls", "additional_config", "async_scheduling", "kv_cache_memory_bytes", "enable_prefix_caching"),
+        ("worker_cls", "additional_config", "kv_cache_memory_bytes", "enable_prefix_caching"),
     ),
     Internal("config/parallel.py", "ParallelConfig", ("pipeline_parallel_size", "use_ubatching")),
     Internal("config/compilation.py", "CompilationConfig", ("max_cudagraph_capture_size",)),

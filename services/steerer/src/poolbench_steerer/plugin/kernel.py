@@ -11,12 +11,15 @@ import torch
 import triton
 import triton.language as tl
 
+from poolbench_steerer.plugin.rows import NUM_LATEST
 from poolbench_steerer.plugin.spec import MAX_READINGS, OPERATION_CODES
-from poolbench_steerer.plugin.state import SteeringState, state_limit
+from poolbench_steerer.plugin.state import APPLIED, CHANGED, SteeringState, state_limit
 
 _PRESERVING = tl.constexpr(OPERATION_CODES["add_preserving_norm"])
 _CLAMP = tl.constexpr(OPERATION_CODES["clamp"])
 _READINGS = tl.constexpr(MAX_READINGS)
+_LATEST = tl.constexpr(NUM_LATEST)
+_CHANGED, _APPLIED = tl.constexpr(CHANGED), tl.constexpr(APPLIED)
 _TINY = tl.constexpr(float(torch.finfo(torch.float32).tiny))
 
 
@@ -31,11 +34,11 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
     _, num_edits, num_rows = state.slots_LER.shape
     block = triton.next_power_of_2(width)
     _steer_token[(num_tokens,)](
-        hidden_TD, other, state.token_rows_T, state.table_SD,
+        hidden_TD, other, state.token_rows_T, state.token_places_T, state.table_SD,
         state.slots_LER[layer], state.operations_LER[layer], state.coefficients_LER[layer],
         state.changed_LR[layer], state.applied_LR[layer], state.broken_LR[layer],
-        state.readings_LKR[layer], state.scores_TK,
-        width, num_rows, hidden_TD.stride(0), other.stride(0), state_limit(hidden_TD.dtype),
+        state.latest_LRP[layer], state.readings_LKR[layer], state.scores_TK,
+        width, num_rows, state.rows.num_rows, hidden_TD.stride(0), other.stride(0), state_limit(hidden_TD.dtype),
         FUSED=fused, LAST=layer == state.last_layer, NUM_EDITS=num_edits, BLOCK=block,
         num_warps=min(max(block // 512, 1), 16),
     )  # fmt: skip
@@ -43,9 +46,9 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
 
 @triton.jit
 def _steer_token(  # type: ignore[no-untyped-def]
-    hidden, residual, token_rows, table, slots, operations, coefficients, changed, applied, broken,
-    readings, scores,
-    width, num_rows, hidden_stride, residual_stride, limit,
+    hidden, residual, token_rows, token_places, table, slots, operations, coefficients, changed, applied, broken,
+    latest, readings, scores,
+    width, num_rows, num_owners, hidden_stride, residual_stride, limit,
     FUSED: tl.constexpr, LAST: tl.constexpr, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
@@ -76,8 +79,12 @@ def _steer_token(  # type: ignore[no-untyped-def]
     elif first != 0:
         tl.store(place, after, mask=inside)
     if first != 0:
-        tl.atomic_add(changed + row, tl.where(overdone == 0, tl.max((gap > 0).to(tl.int32), axis=0), 0))
-        tl.atomic_add(applied + row, tl.where(_any_not(tl.abs(delta) < float("inf")) == 0, met, 0))
+        is_changed = tl.where(overdone == 0, tl.max((gap > 0).to(tl.int32), axis=0), 0)
+        is_applied = tl.where(_any_not(tl.abs(delta) < float("inf")) == 0, met, 0)
+        tl.atomic_add(changed + row, is_changed)
+        tl.atomic_add(applied + row, is_applied)
+        latest_place = row % num_owners * _LATEST + tl.load(token_places + token)
+        tl.store(latest + latest_place, is_changed * _CHANGED + is_applied * _APPLIED)
     if reads != 0:
         _read(after.to(tl.float32) + other, row, token, table, readings, scores, width, num_rows, BLOCK)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from poolbench_steerer.plugin.spec import OPERATION_CODES
-from poolbench_steerer.plugin.state import LayerReads, LayerWork, SteeringState, state_limit
+from poolbench_steerer.plugin.state import APPLIED, CHANGED, LayerReads, LayerWork, SteeringState, state_limit
 
 
 def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: SteeringState, layer: int) -> None:
@@ -118,6 +118,9 @@ def _write(
     changed_N = torch.ones_like(met_N) if sound and least.item() > 0 else gaps_N > 0
     _count(state.changed_LR[layer], rows_N, changed_N)
     _count(state.applied_LR[layer], rows_N, met_N)
+    latest_RP = state.latest_LRP[layer]
+    places_N = rows_N % len(latest_RP) * latest_RP.shape[1] + state.token_places_T.index_select(0, tokens_N)
+    latest_RP.view(-1).index_copy_(0, places_N, CHANGED * changed_N.to(torch.int32) + APPLIED * met_N)
 
 
 def _count(counts_R: torch.Tensor, rows_N: torch.Tensor, flags_N: torch.Tensor) -> None:

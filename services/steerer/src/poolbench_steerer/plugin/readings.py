@@ -1,8 +1,8 @@
 """Worker side: the directions that requests read along, and the scores that were read.
 
-The op writes the score of every token of a pass into a small buffer on the device. Before the next pass, or when a
-score is requested, the host copies them into a table by row and position. A preempted request writes its positions
-again.
+The op writes the score of every token of a pass into a small buffer on the device. Before the next pass, a copy of the
+buffer starts its way to the host, which keeps the scores in a table by row and position. A preempted request writes its
+positions again.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,17 @@ from poolbench_steerer.plugin.spec import MAX_READINGS
 
 @dataclass(frozen=True)
 class BatchReadings:
-    """The tokens of a batch whose scores are stored: indices in the batch, rows and positions, int64 [tokens]."""
+    """The tokens of a batch whose scores are stored, int64 [tokens].
+
+    Attributes:
+        tokens: Indices in the batch.
+        owners: How many requests each token's row had before the one that reads.
+    """
 
     tokens: np.ndarray
     rows: np.ndarray
     positions: np.ndarray
+    owners: np.ndarray
 
 
 class ReadingTable:
@@ -40,6 +46,7 @@ class ReadingTable:
         self._num_rows = num_rows
         self._reading_rows = set[int]()
         self._first = np.full(num_rows, NEVER, dtype=np.int64)
+        self._owners = np.zeros(num_rows, dtype=np.int64)
         # The system provides the memory of a row when it is first written to.
         self._scores_RPK = np.zeros((num_rows, window, MAX_READINGS), dtype=np.float32)
 
@@ -49,6 +56,7 @@ class ReadingTable:
         if not readings and row not in self._reading_rows:
             return
         self.changed = True
+        self._owners[row] += 1
         self._codes[..., row] = 0
         for number, (layer, slot) in enumerate(readings):
             place = int(np.count_nonzero(self._codes[layer, :, 0, row]))
@@ -68,11 +76,14 @@ class ReadingTable:
             return None
         rows = token_rows % self._num_rows
         tokens = np.flatnonzero(positions >= self._first[rows])
-        return BatchReadings(tokens, rows[tokens], positions[tokens]) if len(tokens) else None
+        if not len(tokens):
+            return None
+        return BatchReadings(tokens, rows[tokens], positions[tokens], self._owners[rows[tokens]])
 
     def keep(self, batch: BatchReadings, scores_TK: np.ndarray) -> None:
-        """Keep the scores of a batch."""
-        self._scores_RPK[batch.rows, batch.positions] = scores_TK[batch.tokens]
+        """Keep the scores of a batch, without those of requests whose row has another owner by now."""
+        kept = self._owners[batch.rows] == batch.owners
+        self._scores_RPK[batch.rows[kept], batch.positions[kept]] = scores_TK[batch.tokens[kept]]
 
     def scores(self, row: int, first: int, stop: int, num_readings: int) -> np.ndarray:
         """Return the scores of a row at positions `first` to `stop` - 1 [positions, readings], NaN where not read."""

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.errors import NoEffectError
-from poolbench_steerer.plugin.rows import NUM_COPIES, UNSTEERED
+from poolbench_steerer.plugin.rows import NUM_COPIES, NUM_LATEST, UNSTEERED
 from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.state import APPLIED, CHANGED, SteeringState
 
-if TYPE_CHECKING:
-    from poolbench_steerer.plugin.state import SteeringState
-
-
-_WIRE_TOTALS = ("repeated", "skipped", "stray", "reached")
+_WIRE_TOTALS = ("repeated", "skipped", "stray", "end", "beyond")
 _TOTALS = ("positions_changed", "positions_applied", "positions_expected")
 
 
@@ -170,7 +167,9 @@ class RowCount:
         stray: Changes at tokens that belong to no request since the engine started, and at tokens of this request that
             must not be steered.
         broken: By layer, positions whose state became too large or was not finite.
-        reached: First position in the steered range that was not computed yet.
+        end: First position that is not counted: the one behind the text, or a later one if more than `NUM_LATEST`
+            positions behind the text were computed.
+        beyond: Positions in the steered range from `end` on that were computed, and are not counted.
     """
 
     layers: dict[int, LayerCount]
@@ -178,27 +177,48 @@ class RowCount:
     skipped: int
     stray: int
     broken: dict[int, int]
-    reached: int
+    end: int
+    beyond: int
 
     @classmethod
-    def from_wire(cls, values: dict[str, Any]) -> RowCount:
+    def from_wire(cls, values: dict[str, Any]) -> Self:
         """Return the counts that `counts_of` wrote."""
         layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
         broken = {int(layer): int(count) for layer, count in values["broken"]}
-        repeated, skipped, stray, reached = (int(values[name]) for name in _WIRE_TOTALS)
-        return cls(layers, repeated, skipped, stray, broken, reached)
+        repeated, skipped, stray, end, beyond = (int(values[name]) for name in _WIRE_TOTALS)
+        return cls(layers, repeated, skipped, stray, broken, end, beyond)
 
 
-def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the counts of the requests that own `rows`, as JSON values, by one transfer from the device."""
-    columns = [row + copy * state.rows.num_rows for row in (0, *rows) for copy in range(NUM_COPIES)]
+def counts_of(state: SteeringState, texts: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Return the counts of requests, as JSON values, by one transfer from the device.
+
+    Args:
+        texts: Of each request its row, and the first position behind its text. An engine that schedules ahead may have
+            computed later positions. They are not counted.
+    """
+    rows = (0, *(row for row, _ in texts))
+    columns = [row + copy * state.rows.num_rows for row in rows for copy in range(NUM_COPIES)]
     tables = (state.changed_LR, state.applied_LR, state.broken_LR)
     columns_3LC = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
     # [0 and requests, layers, (changed, applied, broken), copies of the row]
     counted = columns_3LC.reshape(len(tables), len(columns_3LC[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
     unowned = int(counted[0, :, 0].sum())
-    replies = [_reply(counts, state.rows.account(row), unowned) for row, counts in zip(rows, counted[1:], strict=True)]
-    return [reply | {"reached": state.rows.reached(row)} for row, reply in zip(rows, replies, strict=True)]
+    replies = []
+    for (row, end), counts in zip(texts, counted[1:], strict=True):
+        beyond = state.rows.steered_from(row, end)[-NUM_LATEST:]
+        if beyond:
+            _take_off(counts, state, row, beyond)
+        reply = {"end": beyond.start if beyond else end, "beyond": len(beyond)}
+        replies.append(_reply(counts, state.rows.account(row), unowned) | reply)
+    return replies
+
+
+def _take_off(counts: np.ndarray, state: SteeringState, row: int, beyond: range) -> None:
+    """Take positions behind the text off the counts of its row, [layers, (changed, applied, broken), copies]."""
+    places = [position % NUM_LATEST for position in beyond]
+    flags_LP = state.latest_LRP[:, row, places].cpu().numpy()
+    for number, flag in enumerate((CHANGED, APPLIED)):
+        counts[:, number, 0] -= (flags_LP & flag > 0).sum(axis=1)
 
 
 def _reply(counts: np.ndarray, account: tuple[int, int], unowned: int) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from poolbench_steerer.plugin.spec import OPERATION_CODES
 NEVER = np.iinfo(np.int64).max
 #: How often each row exists, and which of these copies carries tokens that are not steered.
 NUM_COPIES, UNSTEERED = 3, 2
+#: Latest positions of a row whose counts can still be told apart from its totals (`SteeringState.latest_LRP`).
+NUM_LATEST = 64
 #: What a row does at a layer: nothing, one addition, anything else.
 NOTHING, ONE_ADDITION, GENERAL = 0, 1, 2
 
@@ -33,6 +35,7 @@ class RowTable:
         operations: int64 [layers, edits, 3 * rows], code of the edit's operation.
         coefficients: float32 [layers, edits, 3 * rows].
         kinds: int8 [layers, 3 * rows], kind of work of the row at a layer.
+        edited: bool [3 * rows], whether the row has edits.
         positions: int64 [tokens], position of every token of the latest batch in its request.
     """
 
@@ -43,6 +46,7 @@ class RowTable:
         self.operations = np.zeros(shape, dtype=np.int64)
         self.coefficients = np.zeros(shape, dtype=np.float32)
         self.kinds = np.zeros((num_layers, NUM_COPIES * num_rows), dtype=np.int8)
+        self.edited = np.zeros(NUM_COPIES * num_rows, dtype=bool)
         # The same memory with copies and rows on axes of their own: writing several copies is one assignment.
         self._tables = tuple(
             table.reshape(num_layers, num_edits, NUM_COPIES, num_rows)
@@ -69,6 +73,7 @@ class RowTable:
         self._kinds[:, :, row] = NOTHING
         for layer, slot, operation, alpha in wire["edits"]:
             self._add_edit(layer, row, (slot, operation, alpha))
+        self.edited.reshape(NUM_COPIES, self.num_rows)[:UNSTEERED, row] = bool(wire["edits"])
         self._start[row] = self._frontier[row] = NEVER if wire["start"] is None else int(wire["start"])
         self._stop[row] = NEVER if wire["stop"] is None else int(wire["stop"])
         self._repeated[row] = self._skipped[row] = 0
@@ -106,9 +111,9 @@ class RowTable:
         """Return positions of a row that were steered more than once, and that were skipped."""
         return int(self._repeated[row]), int(self._skipped[row])
 
-    def reached(self, row: int) -> int:
-        """Return the first position of a row's request that was not computed yet."""
-        return int(self._frontier[row])
+    def steered_from(self, row: int, position: int) -> range:
+        """Return the positions from `position` on that were steered for a row's request so far."""
+        return range(max(position, int(self._start[row])), int(self._frontier[row]))
 
     def _add_edit(self, layer: int, row: int, edit: tuple[int, int, float]) -> None:
         place = int(np.count_nonzero(self.operations[layer, :, row]))

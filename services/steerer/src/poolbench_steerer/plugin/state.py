@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import torch
 
 from poolbench_steerer.plugin.readings import BatchReadings, ReadingTable
-from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, ONE_ADDITION, RowTable
+from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, NUM_LATEST, ONE_ADDITION, RowTable
 from poolbench_steerer.plugin.spec import MAX_READINGS
 
 #: Tokens at the front of a batch whose stream after the last block is kept.
 NUM_WATCHED = 4
+#: What `latest_LRP` adds up: the state changed, and all edits were applied.
+CHANGED, APPLIED = 1, 2
 #: (hidden, residual or None, state, layer): steers in place and counts, without the host's plan.
 Kernel = Callable[[torch.Tensor, torch.Tensor | None, "SteeringState", int], None]
 
@@ -25,8 +28,12 @@ class SteeringState:
         table_SD: float32 vectors by slot; slot 0 is zero.
         slots_LER, operations_LER, coefficients_LER: the edits of every row at every layer.
         token_rows_T: row of every token of the running batch, or 0 without an owner.
+        token_places_T: place of every token of the running batch in `latest_LRP`: its position modulo P.
         changed_LR: positions whose hidden state changed so far, by layer and row.
         applied_LR: positions that all edits of the row met.
+        latest_LRP: of the latest P positions of each row that were edited at a layer, the sum of `CHANGED` and
+            `APPLIED`. An engine that schedules ahead computes positions after the end of a text. The host learns of the
+            end later, and takes these positions off the counts.
         readings_LKR: the readings of every row at every layer, as codes (`ReadingTable`).
         scores_TK: score of every reading at every token of the running batch; NaN until it is read.
         watched_WD: stream of a batch's first tokens after the last block, before its edits, for the self-test.
@@ -55,20 +62,23 @@ class SteeringState:
         self.changed_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.applied_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.broken_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.token_places_T = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+        self.latest_LRP = torch.zeros((num_layers, num_rows, NUM_LATEST), dtype=torch.int32, device=device)
         self.watched_WD = torch.zeros(NUM_WATCHED, width, device=device)
         self.last_layer = num_layers - 1
         self._token_rows = np.zeros(0, dtype=np.int64)  # those of the running batch, on the host
+        self._has_edits = False  # whether the running batch has tokens with edits
         self._num_filled = 0
         self._admitted: list[int] = []
         self._works: list[LayerWork | None] = [None] * num_layers
         self._reads: list[LayerReads | None] = [None] * num_layers
-        self._unkept: BatchReadings | None = None  # scores of the running batch that are on the device only
+        self._read: BatchReadings | None = None  # scores of the running batch that are on the device only
+        self._copies: deque[_ScoresCopy] = deque()
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> None:
         """Fill the row of a request that is scheduled for the first time."""
         row = self.rows.admit(request_id, wire)
         if row is not None:
-            self.keep_scores()  # of the row's last request
             self.readings.admit(row, wire)
             self._admitted += [row + copy * self.rows.num_rows for copy in range(NUM_COPIES)]
 
@@ -79,13 +89,22 @@ class SteeringState:
 
     def begin_batch(self, token_rows: np.ndarray) -> None:
         """Set the row of every token of the next pass, 0 for padding. An unchanged batch is not copied again."""
-        self.keep_scores()
+        self._fetch_scores()
+        while self._copies and self._copies[0].is_done:
+            self._copies.popleft().keep(self.readings)
         if self._admitted:
             self._copy_admitted()
-        self._unkept = self.readings.of_batch(token_rows, self.rows.positions)
+        self._read = self.readings.of_batch(token_rows, self.rows.positions)
         filled = len(token_rows)
-        if filled == self._num_filled and np.array_equal(token_rows, self._token_rows):
-            return
+        if not (filled == self._num_filled and np.array_equal(token_rows, self._token_rows)):
+            self._set_rows(token_rows)
+        if self._has_edits:
+            places = self.rows.positions % NUM_LATEST
+            self.token_places_T[: len(places)] = self._on_device(places)
+
+    def _set_rows(self, token_rows: np.ndarray) -> None:
+        filled = len(token_rows)
+        self._has_edits = bool(self.rows.edited[token_rows].any())
         self.token_rows_T[:filled] = self._on_device(token_rows)
         if self._num_filled > filled:
             self.token_rows_T[filled : self._num_filled] = 0
@@ -99,13 +118,19 @@ class SteeringState:
                 self._reads = [LayerReads.of(codes_KT, self) for codes_KT in codes_LKT]
 
     def keep_scores(self) -> None:
-        """Copy the scores of the last pass to the host, if any were read."""
-        if self._unkept is None:
+        """Wait until the scores of all passes so far are on the host."""
+        self._fetch_scores()
+        while self._copies:
+            self._copies.popleft().keep(self.readings)
+
+    def _fetch_scores(self) -> None:
+        """Start to copy the scores of the last pass to the host, if any were read."""
+        if self._read is None:
             return
         scores_TK = self.scores_TK[: self._num_filled]
-        self.readings.keep(self._unkept, scores_TK.cpu().numpy())
+        self._copies.append(_ScoresCopy(self._read, scores_TK))
         scores_TK.fill_(torch.nan)  # a reading that does not run must not leave an old score
-        self._unkept = None
+        self._read = None
 
     def watch(self, hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None) -> None:
         """Record the residual stream of the first tokens. Unlike Python hooks, this also runs in captured graphs."""
@@ -137,6 +162,7 @@ class SteeringState:
             on_device[:, :, rows_A] = self._on_device(on_host[:, :, self._admitted])
         for counts_LR in (self.changed_LR, self.applied_LR, self.broken_LR):
             counts_LR[:, rows_A] = 0
+        self.latest_LRP[:, rows_A[::NUM_COPIES]] = 0
         self._admitted = []
         self._token_rows = self._token_rows[:0]  # what a row means has changed
 
@@ -144,6 +170,28 @@ class SteeringState:
         # Pinned memory is kept until the copy is done, so the host never waits for the device.
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
+
+class _ScoresCopy:
+    """Scores of one batch on their way from the device to the host. The host does not wait for the device."""
+
+    def __init__(self, batch: BatchReadings, scores_TK: torch.Tensor) -> None:
+        on_gpu = scores_TK.device.type == "cuda"
+        self._batch = batch
+        self._scores_TK = torch.empty(scores_TK.shape, pin_memory=on_gpu)
+        self._scores_TK.copy_(scores_TK, non_blocking=on_gpu)
+        self._event = torch.cuda.current_stream().record_event() if on_gpu else None
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether the scores have arrived."""
+        return self._event is None or self._event.query()
+
+    def keep(self, readings: ReadingTable) -> None:
+        """Wait for the scores, and keep them."""
+        if self._event is not None:
+            self._event.synchronize()
+        readings.keep(self._batch, self._scores_TK.numpy())
 
 
 class LayerWork:

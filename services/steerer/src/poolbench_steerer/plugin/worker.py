@@ -99,9 +99,9 @@ class SteeringWorkerMixin:
         vectors = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(len(slots), -1)
         self.steering.fill(slots, vectors)
 
-    def steering_counts(self, rows: list[int]) -> list[dict[str, Any]]:
-        """Return the counts of changed positions of the requests that own `rows`."""
-        return counts_of(self.steering, rows)
+    def steering_counts(self, texts: list[tuple[int, int]]) -> list[dict[str, Any]]:
+        """Return the counts of changed positions of requests, each up to the end of its text (`counts_of`)."""
+        return counts_of(self.steering, texts)
 
     def steering_scores(self, spans: list[tuple[int, int, int, int]]) -> list[list[float]]:
         """Return the scores of rows, each from a position up to another: at each position of so many readings."""

@@ -109,7 +109,6 @@ def _refuse_others(args: Namespace) -> None:
     reasons = {
         "--worker-cls (steering has a worker of its own)": args.worker_cls not in ("auto", None)
         and "poolbench_steerer" not in args.worker_cls,
-        "--async-scheduling (a step after the end of a text would count)": args.async_scheduling is True,
         "--data-parallel-size (one engine holds the vectors)": (args.data_parallel_size or 1) > 1,
         "--api-server-count (one server counts the steered texts)": (getattr(args, "api_server_count", 1) or 1) > 1,
         "--headless (it has no server for requests)": bool(getattr(args, "headless", False)),
