@@ -13,7 +13,7 @@ from poolbench_steerer.plugin.operators import bind, steer_tokens
 from poolbench_steerer.plugin.receipts import RowCount, check, counts_of
 from poolbench_steerer.plugin.rows import NUM_LATEST
 from poolbench_steerer.plugin.runner import watch_batches
-from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.spec import Condition, Edit, Steering
 from poolbench_steerer.plugin.state import SteeringState
 from poolbench_steerer.plugin.worker import SteeringWorkerMixin
 
@@ -94,12 +94,14 @@ class Worker(SteeringWorkerMixin, Base):
 
         watch_batches(runner, on_batch)
 
-    def step(self, *chunks: Chunk, new: dict[str, int] | None = None, finished: Sequence[str] = ()) -> None:
+    def step(
+        self, *chunks: Chunk, new: dict[str, int] | None = None, finished: Sequence[str] = (), steering: Any = CLAMPED
+    ) -> None:
         """Run one step; `new` has the rows of requests that are scheduled for the first time."""
         requests = [
             SimpleNamespace(
                 req_id=name,
-                sampling_params=SimpleNamespace(extra_args={WIRE_KEY: CLAMPED.wire(row, SLOTS, NUM_PROMPT)}),
+                sampling_params=SimpleNamespace(extra_args={WIRE_KEY: steering.wire(row, SLOTS, NUM_PROMPT)}),
                 block_ids=[],
                 num_computed_tokens=0,
             )
@@ -189,6 +191,18 @@ def test_behind_a_stop_string_the_latest_positions_are_left_out(worker, overrun,
     assert (count.end, count.beyond) == (end, min(overrun, NUM_LATEST))
     steered = range(5, end)
     assert by_layer(receipt) == [(len(steered), len(steered), sum(p % 2 == 0 for p in steered)), (len(steered),) * 3]
+
+
+@pytest.mark.parametrize("overrun", [0, 1, 2])
+def test_spared_positions_are_left_out_too(worker, overrun):
+    """The condition holds at odd positions, where the state is (3, 1), so positions 6 and 8 are spared."""
+    steering = Steering(CLAMPED.edits[1:], where=Condition("x", 0, 2.0))
+    worker.step(("a", 0, NUM_PROMPT), new={"a": 1}, steering=steering)
+    finish(worker, "a", overrun)
+    count = worker.count(1)
+    receipt = check(steering, count, NUM_PROMPT, count.end - NUM_PROMPT + 1)
+    assert by_layer(receipt) == [(5, 3, 3)]
+    assert (receipt.positions_spared, count.beyond) == (2, overrun)
 
 
 def test_nothing_ran_over_the_end_of_what_is_not_steered(worker):

@@ -149,6 +149,31 @@ def test_operations_by_hand(edits, expected, fused):
     assert state.applied_LR[0].tolist() == state.changed_LR[0].tolist() == [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_edits_with_a_condition_act_where_it_holds(fused):
+    """The condition reads the first number of the stream before the edits; (2, 5) and NaN do not pass 3."""
+    state = make_state()
+    edits = [[0, 2, ADD, 1.0], [1, 1, CLAMP, 9.0]]
+    state.admit("d", wire(3, edits) | {"where": [0, 1, 1.0, 3.0]})
+    state.admit("e", wire(2, edits) | {"where": [0, 1, -1.0, 3.0]})
+    state.begin_batch(np.array([3, 3, 0, 2, 2, 3 + SHIFT]))
+    streams = torch.tensor([[4.0, 5.0], [2.0, 5.0], [4.0, 5.0], [4.0, 5.0], [2.0, 5.0], [float("nan"), 5.0]])
+    residual = torch.ones(6, 2) if fused else None
+    hidden = streams - 1 if fused else streams.clone()
+    for layer in (0, 1):
+        steer(hidden, layer, residual)
+    expected = [[9.0, 7.0], [2.0, 5.0], [4.0, 5.0], [4.0, 5.0], [9.0, 7.0]]
+    assert (hidden + 1 if fused else hidden)[:5].tolist() == expected
+    assert hidden[5].tolist() == [0.0, 0.0]  # broken behind the last block
+    twin = 3 + SHIFT
+    assert state.spared_LR[:, [2, 3, twin]].tolist() == [[1, 1, 1]] * 2
+    assert state.applied_LR[:, [2, 3, twin]].tolist() == state.changed_LR[:, [2, 3, twin]].tolist() == [[1, 1, 0]] * 2
+    state.admit("f", wire(3, edits))  # the next request of the row has no condition
+    state.begin_batch(np.array([3]))
+    assert steer(torch.tensor([[2.0, 5.0]])) == [[2.0, 7.0]]
+    assert int(state.spared_LR[0, 3]) == 0
+
+
 def test_a_projection_at_its_target_is_met_but_not_changed():
     state = make_state()
     state.admit("d", wire(3, [[0, 1, CLAMP, 3.0]]))

@@ -9,7 +9,7 @@ import torch
 from poolbench.errors import InputError, ReceiptError
 from poolbench_steerer.errors import NoEffectError
 from poolbench_steerer.plugin.receipts import LayerCount, RowCount, check, counts_of
-from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
+from poolbench_steerer.plugin.spec import OPERATION_CODES, Condition, Edit, Steering
 
 BASE = Steering((Edit("aa", 2, 1.5),))
 
@@ -186,8 +186,53 @@ def test_the_counts_of_each_request_are_read_from_the_tables_of_all():
     )
     changed_LR = torch.tensor([[0, 7, 0, 0, 2, 0, 0, 1, 0], [6, 0, 5, 0, 0, 0, 11, 0, 0]])
     applied_LR = torch.tensor([[0, 8, 0, 0, 3, 0, 0, 0, 0], [0, 0, 9, 0, 0, 0, 0, 0, 0]])
+    spared_LR = torch.tensor([[0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 4, 0, 0, 3, 0, 0, 0]])
     broken_LR = torch.tensor([[0, 0, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 1, 0, 0, 2, 0]])
-    state = SimpleNamespace(rows=rows, changed_LR=changed_LR, applied_LR=applied_LR, broken_LR=broken_LR)
+    state = SimpleNamespace(
+        rows=rows, changed_LR=changed_LR, applied_LR=applied_LR, spared_LR=spared_LR, broken_LR=broken_LR
+    )
     second, first = counts_of(state, [(2, 60), (1, 30)])
     assert RowCount.from_wire(first) == RowCount({0: LayerCount(7, 2, 8, 3)}, 10, 20, 6 + 11 + 1, {1: 4}, 30, 0)
-    assert RowCount.from_wire(second) == RowCount({1: LayerCount(5, 0, 9, 0)}, 20, 40, 6 + 11, {}, 60, 0)
+    assert RowCount.from_wire(second) == RowCount({1: LayerCount(5, 0, 9, 0, 4, 3)}, 20, 40, 6 + 11, {}, 60, 0)
+
+
+CONDITION = Condition("bb", 1, 0.5)
+
+
+@pytest.mark.parametrize("operation", ["add", "clamp"])
+def test_positions_at_which_a_condition_did_not_hold_are_spared(operation):
+    steering = Steering((Edit("aa", 2, 1.5, operation), Edit("aa", 3, 1.5, operation)), where=CONDITION)
+    counted = {layer: LayerCount(4, 1, 4, 1, 3, 1) for layer in (2, 3)}
+    receipt = check(steering, dataclasses.replace(GOOD, layers=counted, repeated=2), 10, 7)
+    assert (receipt.positions_changed, receipt.positions_expected, receipt.positions_spared) == (8, 14, 3)
+    assert receipt.to_json()["where"] == {"vector_id": "bb", "layer": 1, "above": 0.5, "positions_spared": 3}
+    for wrong in (
+        {2: LayerCount(4, 1, 4, 1, 3, 1)},  # one layer was not steered
+        counted | {3: LayerCount(5, 1, 5, 1, 2, 1)},  # layers disagree about what was spared
+        counted | {3: LayerCount(4, 1, 4, 1, 2, 1)},  # a position is neither
+        {layer: LayerCount(5, 1, 5, 1, 3, 1) for layer in (2, 3)},  # one is both
+    ):
+        with pytest.raises(ReceiptError, match="not applied as asked"):
+            check(steering, dataclasses.replace(GOOD, layers=wrong, repeated=2), 10, 7)
+    with pytest.raises(ReceiptError, match="not applied as asked"):
+        check(Steering(steering.edits), dataclasses.replace(GOOD, layers=counted, repeated=2), 10, 7)
+
+
+def test_a_condition_is_read_before_its_edits_and_in_the_salt():
+    with pytest.raises(InputError, match="read after layer 3, and the edit at layer 2 comes before"):
+        Steering((Edit("aa", 2, 1.0),), where=Condition("bb", 3, 0.5))
+    for threshold in (float("nan"), float("inf"), 1e9):
+        with pytest.raises(InputError, match="threshold of a condition must be finite"):
+            Condition("bb", 1, threshold)
+    edits = (Edit("aa", 2, 1.0),)
+    conditions = [
+        None,
+        CONDITION,
+        Condition("bb", 1, 0.6),
+        Condition("bb", 1, 0.5, above=False),
+        Condition("cc", 1, 0.5),
+    ]
+    salts = {Steering(edits, where=where).cache_salt(10) for where in (*conditions, Condition("bb", 2, 0.5))}
+    assert len(salts) == 6
+    assert Steering(edits, where=CONDITION).vector_ids == ["aa", "bb"]
+    assert Steering(edits, where=CONDITION).wire(3, {"aa": 5, "bb": 6}, 10)["where"] == [1, 6, 1.0, 0.5]

@@ -57,13 +57,20 @@ def edited(stream: Any, edit: Any, vectors: Vectors) -> Any:
     return moved * stream.norm(dim=-1, keepdim=True) / moved.norm(dim=-1, keepdim=True)
 
 
-def hook(edits: Sequence[Any], span: slice, vectors: Vectors) -> Any:
-    """Edits the output of a block, which in Transformers is the whole stream."""
+def hook(edits: Sequence[Any], span: slice, vectors: Vectors, where: Any, holds: list[Any], *, decides: bool) -> Any:
+    """Edits the output of a block, which in Transformers is the whole stream, where the condition holds.
+
+    The hook that `decides` writes into `holds` at which positions it does.
+    """
 
     def steer(_module: Any, _inputs: Any, output: Any) -> Any:
         stream = (output[0] if isinstance(output, tuple) else output).clone()
+        if decides:
+            vector = torch.tensor(vectors[where.vector_id])
+            holds[:] = [((stream @ (vector / vector.norm()) > where.threshold) == where.above)[:, span, None]]
         for edit in edits:
-            stream[:, span] = edited(stream[:, span], edit, vectors)
+            changed = edited(stream[:, span], edit, vectors)
+            stream[:, span] = torch.where(holds[0], changed, stream[:, span]) if where else changed
         return (stream, *output[1:]) if isinstance(output, tuple) else stream
 
     return steer
@@ -72,11 +79,13 @@ def hook(edits: Sequence[Any], span: slice, vectors: Vectors) -> Any:
 @contextmanager
 def hooked(blocks: Sequence[Any], steering: Any, num_prompt: int, vectors: Vectors) -> Iterator[None]:
     """The blocks with the hooks that a steering asks for."""
-    handles = []
+    handles, holds, where = [], list[Any](), steering.where if steering else None
     for layer, block in enumerate(blocks):
         edits = [edit for edit in (steering.applied if steering else ()) if edit.layer == layer]
-        if edits:
-            handles.append(block.register_forward_hook(hook(edits, slice(*steering.span(num_prompt)), vectors)))
+        decides = where is not None and where.layer == layer
+        if edits or decides:
+            span = slice(*steering.span(num_prompt))
+            handles.append(block.register_forward_hook(hook(edits, span, vectors, where, holds, decides=decides)))
     try:
         yield
     finally:

@@ -26,6 +26,8 @@ def state_of(vectors: torch.Tensor, device: str, kernel: Kernel | None) -> Steer
         edits = [[row % 2, 1 + (row + e) % 8, 1 + (row + e) % 4, 0.3 * row] for e in range(1 + row % 3)]
         readings = [[(row + k) % 2, 1 + (row + k) % 6] for k in range(row % 5)]
         wire = {"row": row, "start": 0, "stop": None, "edits": edits, "readings": readings, "read_from": 3}
+        if row % 4 < 2:
+            wire["where"] = [0, 1 + row % 6, 1.0 if row % 8 else -1.0, 0.1 * row - 0.6]
         state.admit(f"r{row}", wire)
     emptied = [[0, 8, 4, 1.0], [0, 8, 1, 1.0]]  # the vector of slot 8 is zero
     state.admit("emptied", {"row": NUM_ROWS - 1, "start": 0, "stop": None, "edits": emptied})
@@ -50,6 +52,8 @@ def test_the_kernel_equals_the_arithmetic(dtype, fused, layer):
     hidden[3, 0], hidden[5, 5], hidden[6, 1], hidden[7, 1] = float("nan"), float("inf"), float("inf"), 1e30
     hidden[10, 2] = residual[20, 3] = float("nan")
     plain, kernel = state_of(vectors, "cpu", None), state_of(vectors, device, steer_on_gpu)
+    if layer == 1:  # conditions are read at layer 0
+        plain.spared_T[:] = kernel.spared_T[:] = torch.arange(len(plain.spared_T), dtype=torch.int32) % 3 % 2
     by_hand, by_kernel = hidden.clone(), hidden.to(device)
     steer_tokens(by_hand, residual if fused else None, plain, layer)
     steer_tokens(by_kernel, residual.to(device) if fused else None, kernel, layer)
@@ -63,6 +67,8 @@ def test_the_kernel_equals_the_arithmetic(dtype, fused, layer):
     assert plain.scores_TK[sound].isfinite().sum() > 20
     assert torch.equal(kernel.changed_LR.cpu(), plain.changed_LR)
     assert torch.equal(kernel.applied_LR.cpu(), plain.applied_LR)
+    assert torch.equal(kernel.spared_LR.cpu(), plain.spared_LR)
+    assert int(plain.spared_LR.sum()) > 0
     assert torch.equal(kernel.latest_LRP.cpu(), plain.latest_LRP)
     # A token may break twice behind the last block. Nobody reads the counts of row 0.
     assert torch.equal(kernel.broken_LR.cpu()[:, 1:] > 0, plain.broken_LR[:, 1:] > 0)

@@ -47,8 +47,8 @@ class GenerationRequest:
     @property
     def vector_ids(self) -> list[str]:
         """Return the vectors that must be in the bank."""
-        edits = self.steering.edits if self.steering is not None else ()
-        return [*(edit.vector_id for edit in edits), *(reading.vector_id for reading in self.readings)]
+        steered = self.steering.vector_ids if self.steering is not None else ()
+        return [*steered, *(reading.vector_id for reading in self.readings)]
 
     @property
     def computes_prompt(self) -> bool:

@@ -8,7 +8,7 @@ from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
 from poolbench_steerer.plugin.bank import max_change
-from poolbench_steerer.plugin.spec import Edit, Reading, Steering
+from poolbench_steerer.plugin.spec import Condition, Edit, Reading, Steering
 from poolbench_steerer.plugin.state import NUM_WATCHED
 
 _PROMPT = tuple(range(1, NUM_WATCHED + 1))  # any tokens do; the last one's stream is the last that the worker keeps
@@ -21,7 +21,7 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     The reference applies the formula of the operation, the norm and the head to the residual stream that the worker
     recorded before the edit, so it is exact at any scale. Coefficients are as large as the stream, to detect a change
     that is missing, made twice or made to a part of the stream. A coefficient of 0 must change nothing. Receipts are
-    checked too.
+    checked too. An addition with a condition acts on one side of the threshold, and changes nothing on the other side.
 
     Returns:
         The largest differences, in nats.
@@ -37,18 +37,23 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     layer, alpha = engine.num_layers - 1, _coefficient(engine, list(vectors), size)
     random_id, halfway_id = vectors
     ways = _ways(random_id, halfway_id, layer, engine.limits.num_edits, alpha)
+    # Half of the stream's projection on the vector halfway, which is size / sqrt(2).
+    for side in ("above", "below"):
+        where = Condition(halfway_id, layer, size / 8**0.5, side == "above")
+        ways[f"where_{side}"] = Steering((Edit(random_id, layer, alpha),), where=where)
     unchanged, _, _ = await _run(engine, Steering((Edit(random_id, layer, 0.0),)))
     gaps, moved, largest = {"coefficient_0_nats": _gap(unchanged, plain)}, float("inf"), 0.0
     for way, steering in ways.items():
         steered, met, _ = await _run(engine, steering)
-        logits = await engine.head_logits(edited(met, steering.applied if steering else (), vectors))
+        edits = _acting(steering, met, vectors)
+        logits = await engine.head_logits(edited(met, edits, vectors))
         gaps[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
         largest = max(largest, *(abs(float(logits[token])) for token in steered or ()))
-        moved = min(moved, _gap(steered, plain)) if steering else moved
+        moved = min(moved, _gap(steered, plain)) if edits else moved
     _judge(engine, gaps, moved, _allowed(engine.dtype, largest))
-    for steering in (None, list(ways.values())[-1]):
+    for steering in ways.values():
         _, met, score = await _run(engine, steering, halfway_id)
-        left = edited(met, steering.applied if steering else (), vectors)
+        left = edited(met, _acting(steering, met, vectors), vectors)
         _judge_score(engine, score, left, vectors[halfway_id])
     return gaps
 
@@ -67,6 +72,17 @@ def edited(stream: np.ndarray, edits: Sequence[Edit], vectors: dict[str, np.ndar
             scale = np.linalg.norm(stream) / np.linalg.norm(moved) if edit.operation == "add_preserving_norm" else 1.0
             stream = scale * moved
     return stream
+
+
+def _acting(steering: Steering | None, stream: np.ndarray, vectors: dict[str, np.ndarray]) -> Sequence[Edit]:
+    """Return the edits that act on a stream [D]: none where the condition does not hold."""
+    if steering is None:
+        return ()
+    if (where := steering.where) is not None:
+        vector = vectors[where.vector_id].astype(np.float64)
+        if (stream @ vector / np.linalg.norm(vector) > where.threshold) != where.above:
+            return ()
+    return steering.applied
 
 
 async def _vectors(engine: SteeringEngine, direction: np.ndarray) -> dict[str, np.ndarray]:

@@ -13,13 +13,13 @@ import triton.language as tl
 
 from poolbench_steerer.plugin.rows import NUM_LATEST
 from poolbench_steerer.plugin.spec import MAX_READINGS, OPERATION_CODES
-from poolbench_steerer.plugin.state import APPLIED, CHANGED, SteeringState, state_limit
+from poolbench_steerer.plugin.state import APPLIED, CHANGED, SPARED, SteeringState, state_limit
 
 _PRESERVING = tl.constexpr(OPERATION_CODES["add_preserving_norm"])
 _CLAMP = tl.constexpr(OPERATION_CODES["clamp"])
 _READINGS = tl.constexpr(MAX_READINGS)
 _LATEST = tl.constexpr(NUM_LATEST)
-_CHANGED, _APPLIED = tl.constexpr(CHANGED), tl.constexpr(APPLIED)
+_CHANGED, _APPLIED, _SPARED = tl.constexpr(CHANGED), tl.constexpr(APPLIED), tl.constexpr(SPARED)
 _TINY = tl.constexpr(float(torch.finfo(torch.float32).tiny))
 
 
@@ -38,6 +38,7 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
         state.slots_LER[layer], state.operations_LER[layer], state.coefficients_LER[layer],
         state.changed_LR[layer], state.applied_LR[layer], state.broken_LR[layer],
         state.latest_LRP[layer], state.readings_LKR[layer], state.scores_TK,
+        state.condition_slots_L1R[layer], state.conditions_21R, state.spared_LR[layer], state.spared_T,
         width, num_rows, state.rows.num_rows, hidden_TD.stride(0), other.stride(0), state_limit(hidden_TD.dtype),
         FUSED=fused, LAST=layer == state.last_layer, NUM_EDITS=num_edits, BLOCK=block,
         num_warps=min(max(block // 512, 1), 16),
@@ -47,7 +48,7 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
 @triton.jit
 def _steer_token(  # type: ignore[no-untyped-def]
     hidden, residual, token_rows, token_places, table, slots, operations, coefficients, changed, applied, broken,
-    latest, readings, scores,
+    latest, readings, scores, condition_slots, conditions, spared, token_spared,
     width, num_rows, num_owners, hidden_stride, residual_stride, limit,
     FUSED: tl.constexpr, LAST: tl.constexpr, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -55,7 +56,8 @@ def _steer_token(  # type: ignore[no-untyped-def]
     row = tl.load(token_rows + token)
     first = tl.load(operations + row)  # edits fill a row from its front: 0 if this token has none at this layer
     reads = tl.load(readings + row)  # likewise
-    concerned = row if LAST else first + reads
+    condition = tl.load(condition_slots + row)  # the slot of the vector that decides about this token, read here
+    concerned = row if LAST else first + reads + condition
     if concerned == 0:
         return
     columns = tl.arange(0, BLOCK)
@@ -66,7 +68,15 @@ def _steer_token(  # type: ignore[no-untyped-def]
     if FUSED:
         other = tl.load(residual + token * residual_stride + columns, mask=inside, other=0.0).to(tl.float32)
     stream = before.to(tl.float32) + other
+    sign = tl.load(conditions + row)  # 0 if the edits of this token apply at any state
+    is_spared = tl.where(sign != 0, tl.load(token_spared + token), 0)
+    if condition != 0:
+        decisive = tl.load(table + condition * width + columns, mask=inside, other=0.0)
+        projection = tl.sum(stream * decisive, axis=0) / tl.sqrt(tl.maximum(tl.sum(decisive * decisive, axis=0), _TINY))
+        is_spared = tl.where(sign * projection > sign * tl.load(conditions + num_rows + row), 0, 1)
+        tl.store(token_spared + token, is_spared)
     delta, met = _change(stream, row, table, slots, operations, coefficients, width, num_rows, NUM_EDITS, BLOCK)
+    delta = tl.where(is_spared != 0, 0.0, delta)
     after = (before.to(tl.float32) + delta).to(before.dtype)
     gap = tl.abs(after.to(tl.float32) - before.to(tl.float32))
     overdone = tl.where(first != 0, _any_not(gap <= limit), 0)
@@ -80,11 +90,12 @@ def _steer_token(  # type: ignore[no-untyped-def]
         tl.store(place, after, mask=inside)
     if first != 0:
         is_changed = tl.where(overdone == 0, tl.max((gap > 0).to(tl.int32), axis=0), 0)
-        is_applied = tl.where(_any_not(tl.abs(delta) < float("inf")) == 0, met, 0)
+        is_applied = tl.where((_any_not(tl.abs(delta) < float("inf")) == 0) & (is_spared == 0), met, 0)
         tl.atomic_add(changed + row, is_changed)
         tl.atomic_add(applied + row, is_applied)
+        tl.atomic_add(spared + row, is_spared)
         latest_place = row % num_owners * _LATEST + tl.load(token_places + token)
-        tl.store(latest + latest_place, is_changed * _CHANGED + is_applied * _APPLIED)
+        tl.store(latest + latest_place, is_changed * _CHANGED + is_applied * _APPLIED + is_spared * _SPARED)
     if reads != 0:
         _read(after.to(tl.float32) + other, row, token, table, readings, scores, width, num_rows, BLOCK)
 

@@ -14,7 +14,16 @@ from typing import Any
 import torch
 
 from poolbench_steerer.plugin.spec import OPERATION_CODES
-from poolbench_steerer.plugin.state import APPLIED, CHANGED, LayerReads, LayerWork, SteeringState, state_limit
+from poolbench_steerer.plugin.state import (
+    APPLIED,
+    CHANGED,
+    SPARED,
+    LayerConditions,
+    LayerReads,
+    LayerWork,
+    SteeringState,
+    state_limit,
+)
 
 
 def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: SteeringState, layer: int) -> None:
@@ -32,6 +41,9 @@ def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: Ste
     if state.kernel is not None:
         state.kernel(hidden_TD, residual_TD, state, layer)
         return
+    conditions = state.conditions_at(layer)
+    if conditions is not None:
+        _decide(hidden_TD, residual_TD, state, conditions)
     work = state.work_at(layer)
     if work is not None and work.additions_N is not None:
         _add(hidden_TD, state, layer, work)
@@ -89,23 +101,45 @@ def _edit(
         state.operations_LER[layer].index_select(1, rows_N),
         state.coefficients_LER[layer].index_select(1, rows_N),
     )
+    spared_N = None
+    if work.conditional_N is not None:
+        is_spared_N = work.conditional_N & (state.spared_T.index_select(0, work.general_N) != 0)
+        delta_ND, met_N = delta_ND.masked_fill(is_spared_N.unsqueeze(1), 0), met_N & ~is_spared_N
+        spared_N = is_spared_N.to(torch.int32)
     after_ND = (before_ND.float() + delta_ND).to(hidden_TD.dtype)
-    _write(hidden_TD, state, layer, (work.general_N, rows_N), before_ND, after_ND, met_N.to(torch.int32))
+    _write(hidden_TD, state, layer, (work.general_N, rows_N), before_ND, after_ND, met_N.to(torch.int32), spared_N)
+
+
+def _decide(
+    hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, conditions: LayerConditions
+) -> None:
+    """Write at which tokens a condition does not hold. It holds at no token whose projection is NaN."""
+    projections_N = _projections(hidden_TD, residual_TD, conditions.tokens_N, conditions.units_ND)
+    holds_N = conditions.signs_N * projections_N > conditions.signs_N * conditions.thresholds_N
+    state.spared_T.index_copy_(0, conditions.tokens_N, (~holds_N).to(torch.int32))
 
 
 def _read(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, reads: LayerReads) -> None:
-    """Write the projection of the residual stream, in float32, on each direction that is read along."""
-    stream_ND = hidden_TD.index_select(0, reads.tokens_N).float()
+    """Write the projection of the residual stream on each direction that is read along."""
+    projections_N = _projections(hidden_TD, residual_TD, reads.tokens_N, reads.units_ND)
+    state.scores_TK.view(-1).index_copy_(0, reads.places_N, projections_N)
+
+
+def _projections(
+    hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, tokens_N: torch.Tensor, units_ND: torch.Tensor
+) -> torch.Tensor:
+    """Return the projection of the residual stream of tokens on directions, in float32."""
+    stream_ND = hidden_TD.index_select(0, tokens_N).float()
     if residual_TD is not None:
-        stream_ND += residual_TD.index_select(0, reads.tokens_N)
-    state.scores_TK.view(-1).index_copy_(0, reads.places_N, torch.linalg.vecdot(stream_ND, reads.units_ND))
+        stream_ND += residual_TD.index_select(0, tokens_N)
+    return torch.linalg.vecdot(stream_ND, units_ND)
 
 
 def _write(
     hidden_TD: torch.Tensor, state: SteeringState, layer: int, tokens_and_rows: tuple[torch.Tensor, torch.Tensor],
-    before_ND: torch.Tensor, after_ND: torch.Tensor, met_N: torch.Tensor,
+    before_ND: torch.Tensor, after_ND: torch.Tensor, met_N: torch.Tensor, spared_N: torch.Tensor | None = None,
 ) -> None:  # fmt: skip
-    """Write edited tokens, and count changed and met ones; a broken one is set to zero and counted."""
+    """Write edited tokens, and count changed, met and spared ones; a broken one is set to zero and counted."""
     tokens_N, rows_N = tokens_and_rows
     gaps_N = (after_ND - before_ND).abs_().amax(dim=1)  # NaN where one of both is: comparisons with it are false
     least, most = torch.aminmax(gaps_N)
@@ -120,7 +154,11 @@ def _write(
     _count(state.applied_LR[layer], rows_N, met_N)
     latest_RP = state.latest_LRP[layer]
     places_N = rows_N % len(latest_RP) * latest_RP.shape[1] + state.token_places_T.index_select(0, tokens_N)
-    latest_RP.view(-1).index_copy_(0, places_N, CHANGED * changed_N.to(torch.int32) + APPLIED * met_N)
+    flags_N = CHANGED * changed_N.to(torch.int32) + APPLIED * met_N
+    if spared_N is not None:
+        _count(state.spared_LR[layer], rows_N, spared_N)
+        flags_N += SPARED * spared_N
+    latest_RP.view(-1).index_copy_(0, places_N, flags_N)
 
 
 def _count(counts_R: torch.Tensor, rows_N: torch.Tensor, flags_N: torch.Tensor) -> None:

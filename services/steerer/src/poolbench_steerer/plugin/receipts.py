@@ -3,7 +3,8 @@
 There are three counts per layer. *Expected* follows from prompt, new tokens and requested positions. *Applied* are the
 positions at which the op ran for this request with vectors that are not zero and a finite result. *Changed* are those
 whose hidden state differs afterwards, bit for bit. An addition changes every position, so all three must be equal. A
-clamp or an erasure finds some positions at their target already, so there only *applied* must equal *expected*.
+clamp or an erasure finds some positions at their target already, so there only *applied* must equal *expected*. With a
+condition, positions at which it did not hold are *spared*: they are counted too, and must not change.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import torch
 from poolbench.errors import ReceiptError
 from poolbench_steerer.errors import NoEffectError
 from poolbench_steerer.plugin.rows import NUM_COPIES, NUM_LATEST, UNSTEERED
-from poolbench_steerer.plugin.spec import Edit, Steering
-from poolbench_steerer.plugin.state import APPLIED, CHANGED, SteeringState
+from poolbench_steerer.plugin.spec import Condition, Edit, Steering
+from poolbench_steerer.plugin.state import APPLIED, CHANGED, SPARED, SteeringState
 
 _WIRE_TOTALS = ("repeated", "skipped", "stray", "end", "beyond")
 _TOTALS = ("positions_changed", "positions_applied", "positions_expected")
@@ -43,6 +44,8 @@ class Receipt:
     Attributes:
         vector_ids, layers, alphas, operations: Of every requested edit, in the order given.
         positions_changed, positions_applied, positions_expected: Sums over layers with live edits.
+        where: The condition of the edits, if any.
+        positions_spared: Positions at which the condition did not hold. They are expected too.
     """
 
     vector_ids: tuple[str, ...]
@@ -53,6 +56,8 @@ class Receipt:
     positions_applied: int
     positions_expected: int
     by_layer: tuple[LayerReceipt, ...]
+    where: Condition | None = None
+    positions_spared: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form that services send, with totals, and with the counts of its layer for each edit."""
@@ -64,7 +69,12 @@ class Receipt:
             | {name: getattr(counts.get(layer), name, 0) for name in _TOTALS}  # 0 at a layer without live edits
             for vector_id, layer, alpha, operation in edits
         ]
-        return lists | {name: getattr(self, name) for name in _TOTALS} | {"edits": each_edit}
+        receipt = lists | {name: getattr(self, name) for name in _TOTALS} | {"edits": each_edit}
+        if self.where is not None:
+            bound = {"above" if self.where.above else "below": self.where.threshold}
+            condition = {"vector_id": self.where.vector_id, "layer": self.where.layer, **bound}
+            receipt["where"] = condition | {"positions_spared": self.positions_spared}
+        return receipt
 
 
 def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_tokens: int) -> Receipt:
@@ -78,17 +88,25 @@ def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_t
     expected = steering.num_positions(num_prompt_tokens, num_new_tokens)
     live = steering.live_by_layer if expected else {}
     layer_counts = {layer: count.layers.get(layer, LayerCount()) for layer in live}
-    wrong = [layer for layer, edits in live.items() if not _right(edits, layer_counts[layer], expected, count.repeated)]
+    spared = {(counts.spared, counts.spared_again) for counts in layer_counts.values()} or {(0, 0)}
+    judged = spared == {(0, 0)} or (steering.where is not None and len(spared) == 1)  # one decision for all layers
+    num_spared, num_spared_again = max(spared)
+    num_met, num_repeated = expected - num_spared, count.repeated - num_spared_again
+    wrong = [
+        layer
+        for layer, edits in live.items()
+        if not (judged and _right(edits, layer_counts[layer], num_met, num_repeated))
+    ]
     others = sorted(count.layers.keys() - live.keys())
     if wrong or others or count.skipped or count.stray:
         changed = {layer: counts.changed for layer, counts in count.layers.items()}
         if not (others or count.skipped or count.stray) and all(
-            _met(layer_counts[w], expected, count.repeated) for w in wrong
+            judged and _met(layer_counts[w], num_met, num_repeated) for w in wrong
         ):
-            raise NoEffectError(_lost(wrong, live, layer_counts, expected))
+            raise NoEffectError(_lost(wrong, live, layer_counts, num_met))
         raise ReceiptError(
             f"steering was not applied as asked: positions changed by layer {changed}, expected "
-            f"{dict.fromkeys(live, expected)}, wrong at layers {wrong + others}, {count.repeated} positions repeated, "
+            f"{dict.fromkeys(live, num_met)}, wrong at layers {wrong + others}, {count.repeated} positions repeated, "
             f"{count.skipped} skipped, {count.stray} changes outside of steered requests; the text is discarded"
         )
     by_layer = tuple(
@@ -104,6 +122,8 @@ def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_t
         sum(layer_receipt.positions_applied for layer_receipt in by_layer),
         sum(layer_receipt.positions_expected for layer_receipt in by_layer),
         by_layer,
+        steering.where,
+        num_spared,
     )
 
 
@@ -148,12 +168,15 @@ class LayerCount:
     Attributes:
         changed, changed_again: Positions whose hidden state changed.
         applied, applied_again: Positions at which all edits of the layer ran.
+        spared, spared_again: Positions at which the condition of the edits did not hold.
     """
 
     changed: int = 0
     changed_again: int = 0
     applied: int = 0
     applied_again: int = 0
+    spared: int = 0
+    spared_again: int = 0
 
 
 @dataclass(frozen=True)
@@ -198,10 +221,10 @@ def counts_of(state: SteeringState, texts: Sequence[tuple[int, int]]) -> list[di
     """
     rows = (0, *(row for row, _ in texts))
     columns = [row + copy * state.rows.num_rows for row in rows for copy in range(NUM_COPIES)]
-    tables = (state.changed_LR, state.applied_LR, state.broken_LR)
-    columns_3LC = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
-    # [0 and requests, layers, (changed, applied, broken), copies of the row]
-    counted = columns_3LC.reshape(len(tables), len(columns_3LC[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
+    tables = (state.changed_LR, state.applied_LR, state.spared_LR, state.broken_LR)
+    columns_4LC = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
+    # [0 and requests, layers, (changed, applied, spared, broken), copies of the row]
+    counted = columns_4LC.reshape(len(tables), len(columns_4LC[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
     unowned = int(counted[0, :, 0].sum())
     replies = []
     for (row, end), counts in zip(texts, counted[1:], strict=True):
@@ -214,16 +237,16 @@ def counts_of(state: SteeringState, texts: Sequence[tuple[int, int]]) -> list[di
 
 
 def _take_off(counts: np.ndarray, state: SteeringState, row: int, beyond: range) -> None:
-    """Take positions behind the text off the counts of its row, [layers, (changed, applied, broken), copies]."""
+    """Take positions behind the text off the counts of a row, [layers, (changed, applied, spared, broken), copies]."""
     places = [position % NUM_LATEST for position in beyond]
     flags_LP = state.latest_LRP[:, row, places].cpu().numpy()
-    for number, flag in enumerate((CHANGED, APPLIED)):
+    for number, flag in enumerate((CHANGED, APPLIED, SPARED)):
         counts[:, number, 0] -= (flags_LP & flag > 0).sum(axis=1)
 
 
 def _reply(counts: np.ndarray, account: tuple[int, int], unowned: int) -> dict[str, Any]:
-    """Return the counts of one request, [layers, (changed, applied, broken), copies of its row]."""
-    steered, broken = counts[:, :2, :UNSTEERED], counts[:, 2].sum(axis=1)
+    """Return the counts of one request, [layers, (changed, applied, spared, broken), copies of its row]."""
+    steered, broken = counts[:, :3, :UNSTEERED], counts[:, 3].sum(axis=1)
     layers = np.flatnonzero(steered.any(axis=(1, 2)))
     return {
         "layers": [[int(layer), steered[layer].reshape(-1).tolist()] for layer in layers],

@@ -34,8 +34,13 @@ class RowTable:
         slots: int64 [layers, edits, 3 * rows], bank slot of the row's edit, 0 for none.
         operations: int64 [layers, edits, 3 * rows], code of the edit's operation.
         coefficients: float32 [layers, edits, 3 * rows].
-        kinds: int8 [layers, 3 * rows], kind of work of the row at a layer.
+        kinds: int8 [layers, 3 * rows], kind of work of the row at a layer. Edits with a condition are general work.
         edited: bool [3 * rows], whether the row has edits.
+        condition_slots: int64 [layers, 1, 3 * rows], bank slot of the row's condition at the layer that it reads, 0 for
+            none.
+        conditions: float32 [2, 1, 3 * rows], of the row's condition its sign, 1 for above and -1 for below a threshold,
+            and its threshold. The sign 0 stands for no condition.
+        conditions_changed: Whether conditions have changed since this was last set to False.
         positions: int64 [tokens], position of every token of the latest batch in its request.
     """
 
@@ -47,6 +52,9 @@ class RowTable:
         self.coefficients = np.zeros(shape, dtype=np.float32)
         self.kinds = np.zeros((num_layers, NUM_COPIES * num_rows), dtype=np.int8)
         self.edited = np.zeros(NUM_COPIES * num_rows, dtype=bool)
+        self.condition_slots = np.zeros((num_layers, 1, NUM_COPIES * num_rows), dtype=np.int64)
+        self.conditions = np.zeros((2, 1, NUM_COPIES * num_rows), dtype=np.float32)
+        self.conditions_changed = False
         # The same memory with copies and rows on axes of their own: writing several copies is one assignment.
         self._tables = tuple(
             table.reshape(num_layers, num_edits, NUM_COPIES, num_rows)
@@ -74,6 +82,7 @@ class RowTable:
         for layer, slot, operation, alpha in wire["edits"]:
             self._add_edit(layer, row, (slot, operation, alpha))
         self.edited.reshape(NUM_COPIES, self.num_rows)[:UNSTEERED, row] = bool(wire["edits"])
+        self._set_condition(row, wire.get("where"))
         self._start[row] = self._frontier[row] = NEVER if wire["start"] is None else int(wire["start"])
         self._stop[row] = NEVER if wire["stop"] is None else int(wire["stop"])
         self._repeated[row] = self._skipped[row] = 0
@@ -121,6 +130,19 @@ class RowTable:
             table[layer, place, :UNSTEERED, row] = value
         alone = place == 0 and edit[1] == OPERATION_CODES["add"]
         self._kinds[layer, :UNSTEERED, row] = ONE_ADDITION if alone else GENERAL
+
+    def _set_condition(self, row: int, where: Sequence[Any] | None) -> None:
+        if where is None and self.conditions[0, 0, row] == 0:
+            return
+        self.conditions_changed = True
+        copies = [row + copy * self.num_rows for copy in range(UNSTEERED)]
+        self.condition_slots[..., copies] = 0
+        self.conditions[..., copies] = 0
+        if where is not None:
+            layer, slot, *condition = where
+            self.condition_slots[layer, 0, copies] = slot
+            self.conditions[:, 0, copies] = np.array(condition)[:, None]
+            self._kinds[:, :UNSTEERED, row] = np.where(self._kinds[:, :UNSTEERED, row] == NOTHING, NOTHING, GENERAL)
 
     def _rows_of(self, request_ids: Sequence[str]) -> np.ndarray:
         known_ids, known_rows = self._batch

@@ -64,6 +64,23 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """The edits of a request apply at a position if v.h / |v| is above, or below, a threshold there.
+
+    h is the residual stream after block `layer`, before the edits of the request at that layer.
+    """
+
+    vector_id: str
+    layer: int
+    threshold: float
+    above: bool = True
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.threshold) or abs(self.threshold) > MAX_ALPHA:
+            raise InputError(f"the threshold of a condition must be finite and at most {MAX_ALPHA:.0e} in size")
+
+
+@dataclass(frozen=True)
 class Steering:
     """The edits of one request and the positions they apply to.
 
@@ -73,10 +90,12 @@ class Steering:
         positions: `generated`: the last prompt position, so that the first new token is steered, and all
             later ones. `all`: every position. `prompt`: every prompt position, the last one included,
             and none later. A number n: position n (the first token has 0) and all later ones.
+        where: A condition on each of these positions. None stands for no condition.
     """
 
     edits: tuple[Edit, ...]
     positions: Positions = "generated"
+    where: Condition | None = None
 
     def __post_init__(self) -> None:
         if not self.edits:
@@ -88,6 +107,12 @@ class Steering:
         if not (self.positions in _NAMED_POSITIONS or (counted and int(self.positions) >= 0)):
             names = ", ".join(_NAMED_POSITIONS)
             raise InputError(f"positions must be {names} or a number from 0 on, got {self.positions!r}")
+        first = min(edit.layer for edit in self.edits)
+        if self.where is not None and self.where.layer > first:
+            raise InputError(
+                f"the condition is read after layer {self.where.layer}, and the edit at layer {first} comes before "
+                "that; read it at the layer of the first edit or earlier"
+            )
 
     @cached_property
     def applied(self) -> tuple[Edit, ...]:
@@ -99,6 +124,11 @@ class Steering:
         """Return the live edits by layer, in the order in which they act."""
         live = [edit for edit in self.applied if edit.live]
         return {layer: tuple(e for e in live if e.layer == layer) for layer in dict.fromkeys(e.layer for e in live)}
+
+    @property
+    def vector_ids(self) -> list[str]:
+        """Return the vectors that the edits and the condition use."""
+        return [*(edit.vector_id for edit in self.edits), *([self.where.vector_id] if self.where is not None else ())]
 
     @property
     def max_edits_per_layer(self) -> int:
@@ -138,7 +168,7 @@ class Steering:
         The salt depends on the span, because tokens can be a steered answer in one request and an unsteered prompt in
         the next request.
         """
-        return _salt(self.applied, self.span(num_prompt_tokens))
+        return _salt(self.applied, self.span(num_prompt_tokens), self.where)
 
     def wire(self, row: int, slots: dict[str, int], num_prompt_tokens: int) -> dict[str, Any]:
         """Return the instructions for the worker in `SamplingParams.extra_args`."""
@@ -148,10 +178,14 @@ class Steering:
             for edit in self.applied
             if edit.live
         ]
-        return {"row": row, "start": start, "stop": stop, "edits": edits}
+        wire: dict[str, Any] = {"row": row, "start": start, "stop": stop, "edits": edits}
+        if (where := self.where) is not None:
+            wire["where"] = [where.layer, slots[where.vector_id], 1.0 if where.above else -1.0, where.threshold]
+        return wire
 
 
 @lru_cache(maxsize=4096)  # thousands of texts share few settings
-def _salt(edits: tuple[Edit, ...], span: tuple[int, int | None]) -> str:
+def _salt(edits: tuple[Edit, ...], span: tuple[int, int | None], where: Condition | None) -> str:
     listed = [[edit.layer, edit.vector_id, edit.operation, edit.alpha.hex()] for edit in edits]
-    return digest({"edits": listed, "span": list(span)})
+    condition = where and [where.layer, where.vector_id, where.threshold.hex(), where.above]
+    return digest({"edits": listed, "span": list(span), "where": condition})

@@ -15,8 +15,8 @@ from poolbench_steerer.plugin.spec import MAX_READINGS
 
 #: Tokens at the front of a batch whose stream after the last block is kept.
 NUM_WATCHED = 4
-#: What `latest_LRP` adds up: the state changed, and all edits were applied.
-CHANGED, APPLIED = 1, 2
+#: What `latest_LRP` adds up: the state changed, all edits were applied, or the condition did not hold.
+CHANGED, APPLIED, SPARED = 1, 2, 4
 #: (hidden, residual or None, state, layer): steers in place and counts, without the host's plan.
 Kernel = Callable[[torch.Tensor, torch.Tensor | None, "SteeringState", int], None]
 
@@ -31,11 +31,15 @@ class SteeringState:
         token_places_T: place of every token of the running batch in `latest_LRP`: its position modulo P.
         changed_LR: positions whose hidden state changed so far, by layer and row.
         applied_LR: positions that all edits of the row met.
-        latest_LRP: of the latest P positions of each row that were edited at a layer, the sum of `CHANGED` and
-            `APPLIED`. An engine that schedules ahead computes positions after the end of a text. The host learns of the
+        spared_LR: positions at which the row's condition did not hold.
+        latest_LRP: of the latest P positions of each row with edits at a layer, the sum of `CHANGED`, `APPLIED` and
+            `SPARED`. An engine that schedules ahead computes positions after the end of a text. The host learns of the
             end later, and takes these positions off the counts.
         readings_LKR: the readings of every row at every layer, as codes (`ReadingTable`).
         scores_TK: score of every reading at every token of the running batch; NaN until it is read.
+        condition_slots_L1R, conditions_21R: the conditions of every row, as in `RowTable`.
+        spared_T: 1 for each token of the running batch at which the condition of its row does not hold, from the layer
+            on that the condition reads.
         watched_WD: stream of a batch's first tokens after the last block, before its edits, for the self-test.
         broken_LR: positions whose state was not finite, or too large for the model's norms, after an edit or behind
             the last block.
@@ -61,7 +65,11 @@ class SteeringState:
         counts = (num_layers, NUM_COPIES * num_rows)
         self.changed_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.applied_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.spared_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.broken_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.condition_slots_L1R = torch.zeros(self.rows.condition_slots.shape, dtype=torch.int64, device=device)
+        self.conditions_21R = torch.zeros(self.rows.conditions.shape, device=device)
+        self.spared_T = torch.zeros(num_tokens, dtype=torch.int32, device=device)
         self.token_places_T = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         self.latest_LRP = torch.zeros((num_layers, num_rows, NUM_LATEST), dtype=torch.int32, device=device)
         self.watched_WD = torch.zeros(NUM_WATCHED, width, device=device)
@@ -72,6 +80,7 @@ class SteeringState:
         self._admitted: list[int] = []
         self._works: list[LayerWork | None] = [None] * num_layers
         self._reads: list[LayerReads | None] = [None] * num_layers
+        self._conditions: list[LayerConditions | None] = [None] * num_layers
         self._read: BatchReadings | None = None  # scores of the running batch that are on the device only
         self._copies: deque[_ScoresCopy] = deque()
 
@@ -111,8 +120,13 @@ class SteeringState:
         self._num_filled, self._token_rows = filled, token_rows
         if self.kernel is None:
             kinds = self.rows.kinds[:, token_rows]
-            self._works = [LayerWork.of(kinds[layer], token_rows, self.device) for layer in range(len(kinds))]
-            self._reads = [None] * len(kinds)
+            conditions_2T = self.rows.conditions[:, 0, token_rows]
+            has_condition = conditions_2T[0] != 0
+            self._works = [LayerWork.of(kinds[layer], token_rows, has_condition) for layer in range(len(kinds))]
+            self._reads, self._conditions = [None] * len(kinds), [None] * len(kinds)
+            if has_condition.any():
+                slots_LT = self.rows.condition_slots[:, 0, token_rows]
+                self._conditions = [LayerConditions.of(slots_T, conditions_2T, self) for slots_T in slots_LT]
             if self.readings.in_use:
                 codes_LKT = self.readings.codes[:, :, token_rows]
                 self._reads = [LayerReads.of(codes_KT, self) for codes_KT in codes_LKT]
@@ -143,6 +157,10 @@ class SteeringState:
         """Return the running batch's work at a layer, or None."""
         return self._works[layer]
 
+    def conditions_at(self, layer: int) -> LayerConditions | None:
+        """Return the conditions that are read at a layer in the running batch, or None."""
+        return self._conditions[layer]
+
     def reads_at(self, layer: int) -> LayerReads | None:
         """Return the readings at a layer in the running batch, or None."""
         return self._reads[layer]
@@ -158,9 +176,13 @@ class SteeringState:
         if self.readings.changed:
             tables.append((self.readings_LKR, self.readings.codes))
             self.readings.changed = False
+        if self.rows.conditions_changed:
+            tables.append((self.condition_slots_L1R, self.rows.condition_slots))
+            tables.append((self.conditions_21R, self.rows.conditions))
+            self.rows.conditions_changed = False
         for on_device, on_host in tables:
             on_device[:, :, rows_A] = self._on_device(on_host[:, :, self._admitted])
-        for counts_LR in (self.changed_LR, self.applied_LR, self.broken_LR):
+        for counts_LR in (self.changed_LR, self.applied_LR, self.spared_LR, self.broken_LR):
             counts_LR[:, rows_A] = 0
         self.latest_LRP[:, rows_A[::NUM_COPIES]] = 0
         self._admitted = []
@@ -200,18 +222,21 @@ class LayerWork:
     Attributes:
         additions_N, addition_rows_N: Tokens whose only edit is one addition, and their rows.
         general_N, general_rows_N: Tokens with any other edits, and their rows.
+        conditional_N: Which of `general_N` have a condition, bool. None if none has one.
     """
 
-    def __init__(self, kinds: np.ndarray, token_rows: np.ndarray, device: torch.device) -> None:
-        self.additions_N, self.addition_rows_N = _chosen(kinds == ONE_ADDITION, token_rows, device)
-        self.general_N, self.general_rows_N = _chosen(kinds == GENERAL, token_rows, device)
+    def __init__(self, kinds: np.ndarray, token_rows: np.ndarray, has_condition: np.ndarray) -> None:
+        self.additions_N, self.addition_rows_N = _selected(kinds == ONE_ADDITION, token_rows)
+        self.general_N, self.general_rows_N = _selected(kinds == GENERAL, token_rows)
+        conditional = has_condition[kinds == GENERAL]
+        self.conditional_N = torch.from_numpy(conditional) if conditional.any() else None
         self._delta_ND: torch.Tensor | None = None
         self.met_N: torch.Tensor | None = None  # of additions_N: whether the vector is not zero, int32
 
     @classmethod
-    def of(cls, kinds: np.ndarray, token_rows: np.ndarray, device: torch.device) -> LayerWork | None:
+    def of(cls, kinds: np.ndarray, token_rows: np.ndarray, has_condition: np.ndarray) -> LayerWork | None:
         """Return none when no token is changed."""
-        return cls(kinds, token_rows, device) if kinds.any() else None
+        return cls(kinds, token_rows, has_condition) if kinds.any() else None
 
     def delta(self, state: SteeringState, layer: int) -> torch.Tensor:
         """Return the addition of each token of `additions_N`, float32 [N, D]."""
@@ -242,8 +267,7 @@ class LayerReads:
         slots, numbers = np.divmod(codes_KT[codes_KT != 0], MAX_READINGS)
         self.tokens_N = torch.from_numpy(tokens)
         self.places_N = torch.from_numpy(tokens * MAX_READINGS + numbers)
-        vectors_ND = state.table_SD.index_select(0, torch.from_numpy(slots))
-        self.units_ND = torch.nn.functional.normalize(vectors_ND, eps=torch.finfo(torch.float32).tiny)
+        self.units_ND = _units(state, slots)
 
     @classmethod
     def of(cls, codes_KT: np.ndarray, state: SteeringState) -> LayerReads | None:
@@ -251,13 +275,38 @@ class LayerReads:
         return cls(codes_KT, state) if codes_KT.any() else None
 
 
-def _chosen(
-    mask: np.ndarray, token_rows: np.ndarray, device: torch.device
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+class LayerConditions:
+    """The conditions of one batch that are read at one layer, reused while the batches do not change.
+
+    Attributes:
+        tokens_N: Token of each condition.
+        units_ND: Direction of each condition, of length 1, float32.
+        signs_N, thresholds_N: A condition holds if sign * projection > sign * threshold.
+    """
+
+    def __init__(self, slots_T: np.ndarray, conditions_2T: np.ndarray, state: SteeringState) -> None:
+        tokens = np.flatnonzero(slots_T)
+        self.tokens_N = torch.from_numpy(tokens)
+        self.units_ND = _units(state, slots_T[tokens])
+        self.signs_N, self.thresholds_N = torch.from_numpy(conditions_2T[:, tokens])
+
+    @classmethod
+    def of(cls, slots_T: np.ndarray, conditions_2T: np.ndarray, state: SteeringState) -> LayerConditions | None:
+        """Return none when no condition is read."""
+        return cls(slots_T, conditions_2T, state) if slots_T.any() else None
+
+
+def _units(state: SteeringState, slots: np.ndarray) -> torch.Tensor:
+    """Return the vectors in slots at length 1, float32 [slots, D]."""
+    vectors_ND = state.table_SD.index_select(0, torch.from_numpy(slots))
+    return torch.nn.functional.normalize(vectors_ND, eps=torch.finfo(torch.float32).tiny)
+
+
+def _selected(mask: np.ndarray, token_rows: np.ndarray) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     tokens = np.flatnonzero(mask)
     if len(tokens) == 0:
         return None, None
-    return torch.from_numpy(tokens).to(device), torch.from_numpy(token_rows[tokens]).to(device)
+    return torch.from_numpy(tokens), torch.from_numpy(token_rows[tokens])
 
 
 #: A norm sums the squares of a state in float32: 65,536 squares of 2**50 are still finite.
