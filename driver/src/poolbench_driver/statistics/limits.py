@@ -102,8 +102,7 @@ def share_bound(count: int, num_openings: int, alpha: float) -> float:
     """Return the exact upper bound of a share at level 1 - alpha (Clopper and Pearson 1934, one-sided)."""
     from scipy import stats
 
-    interval = stats.binomtest(count, num_openings, alternative="less").proportion_ci(1 - alpha, "exact")
-    return float(interval.high)
+    return float(stats.beta.ppf(1 - alpha, count + 1, num_openings - count)) if count < num_openings else 1.0
 
 
 def mean_bound(values: np.ndarray, alpha: float) -> tuple[float, float]:
@@ -111,7 +110,7 @@ def mean_bound(values: np.ndarray, alpha: float) -> tuple[float, float]:
 
     The bound assumes that the sample mean is close to normal. Differences of log-perplexities are skewed to the right
     (skewness up to 1 on the models that ship), so that a bound at level 1 - alpha is wrong in 1.4 to 1.6 alpha of cases
-    for 14 to 44 openings. Half of alpha makes up for this skewness; `bench/limits.py` counts how often limits are wrong.
+    for 14 to 44 openings. Half of alpha makes up for this; `bench/limits.py` counts how often limits are wrong.
     """
     from scipy import stats
 
