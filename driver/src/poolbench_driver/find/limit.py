@@ -35,7 +35,7 @@ def limit_of(task: DamageTask, levels: HarmLevels, session: Session, display: Di
     """Send the tasks that are not committed, and return the limit of a vector, or a null with its reason."""
     named = asdict(levels)
     try:
-        grid = _steered(task, session, display)
+        grid = _grid(task, session, display)
     except CellError as error:
         return Limit(**named, openings=0, reason=str(error)[:1000])
     # A text without tokens has no perplexity: the grid has 0 there.
@@ -55,20 +55,24 @@ def openings_of(config: ConceptsConfig) -> pa.Table:
     return openings.filter(pc.invert(pc.is_in(openings["prompt_id"], pa.array(chose, pa.string()))))
 
 
-def _steered(task: DamageTask, session: Session, display: Display) -> ResponseGrid:
-    """Return the scores and likelihoods of the openings by strength. Raise CellError if they cannot be had."""
-    plan, scope, draft = task.plan, task.plan.scope, Draft()
-    assert plan.steering is not None
-    (concept,), artifact = plan.vectors.concepts, task.vector.card.source.artifact
+def plan_limit(draft: Draft, task: DamageTask) -> dict[str, tuple[str, str, str]]:
+    """Plan the steered and the unsteered texts. Return the keys of the texts, scores and likelihoods by name."""
+    scope, steering, strengths = task.plan.scope, task.plan.steering, task.plan.scope.config.budget.strengths
+    assert steering is not None
+    (concept,), artifact = task.plan.vectors.concepts, task.vector.card.source.artifact
     openings = draft.add_local(stored_rows("openings that chose nothing", openings_of(scope.config), "openings"))
-    inputs = {**plan.steering.unsteered.inputs, PROMPTS(): openings}
+    inputs = {**steering.unsteered.inputs, PROMPTS(): openings}
     texts = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,))
-    strengths = scope.config.budget.strengths
     texts |= generate(scope, draft, inputs, {STEERED: artifact}, strengths, (task.construction,))
-    scores = plan_scores_of(draft, plan.steering.scorers, [concept], {name: keys.texts for name, keys in texts.items()})
+    scores = plan_scores_of(draft, steering.scorers, [concept], {name: keys.texts for name, keys in texts.items()})
+    return {name: (keys.texts, scores[name], keys.fluency) for name, keys in texts.items()}
+
+
+def _grid(task: DamageTask, session: Session, display: Display) -> ResponseGrid:
+    """Return the scores and likelihoods of the openings by strength. Raise CellError if they cannot be had."""
+    plan, draft = task.plan, Draft()
+    keys = plan_limit(draft, task)
     source = send(plan, session, display, Stage(draft.work), run_id=task.run_id)
-    steered, unsteered = (
-        SteeredTables(*map(source.required, (texts[name].texts, scores[name], texts[name].fluency)))
-        for name in (STEERED, UNSTEERED)
-    )
-    return single_grid(steered, unsteered, concept, scope.config.seed)
+    steered, unsteered = (SteeredTables(*map(source.required, keys[name])) for name in (STEERED, UNSTEERED))
+    (concept,) = plan.vectors.concepts
+    return single_grid(steered, unsteered, concept, plan.scope.config.seed)

@@ -95,15 +95,13 @@ class Limit(CardModel):
     """Why the limit is not higher."""
     method: Text = "fixed sequence of strengths; exact binomial bound of the share, paired t bound of log-perplexity"
 
-    def warning(self, strengths: Sequence[float]) -> str | None:
+    def outside(self, strengths: Sequence[float]) -> str | None:
         """Return which strengths the limit does not cover, and why, as a line for users; None if it covers all."""
         outside = [f"{one:g}" for one in strengths if not 0 <= one <= (self.strength or 0)]
-        range_ = "which covers no strength" if self.strength is None else f"0 to {self.strength:g}"
-        return (
-            f"strength {', '.join(outside)} is outside the limit of the card, {range_}: {self.reason}"
-            if outside
-            else None
-        )
+        if not outside:
+            return None
+        covered = "which covers no strength" if self.strength is None else f"0 to {self.strength:g}"
+        return f"strength {', '.join(outside)} is outside the limit of the card, {covered}: {self.reason}"
 
 
 class Source(CardModel):
@@ -200,8 +198,9 @@ class VectorCard(CardModel):
 
     def warnings(self, strengths: Sequence[float]) -> list[str]:
         """Return lines for users about strengths above the safe range, and outside the limit."""
-        limit = None if self.limit is None else self.limit.warning(strengths)
-        return [line for line in (self.strength.warning(strengths), limit) if line]
+        outside = None if self.limit is None else self.limit.outside(strengths)
+        lines = self.strength.warning(strengths), f"warning: {outside}" if outside else None
+        return [line for line in lines if line]
 
     def alpha(self, strength: float, layer: int) -> float | None:
         """Return the factor of the vector at a strength; None where the residual norm is unknown."""

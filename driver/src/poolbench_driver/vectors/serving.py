@@ -58,11 +58,11 @@ def served_body(
 
 def _within(limit: Limit | None, strength: float, beyond: Beyond) -> float:
     """Return the strength, or the limit in its place. Raise InputError if the strength is refused."""
-    warning = None if limit is None else limit.warning([strength])
-    if limit is None or warning is None or beyond == "serve":
+    outside = None if limit is None else limit.outside([strength])
+    if limit is None or outside is None or beyond == "serve":
         return strength
     if beyond == "refuse":
-        raise InputError(f"{warning}; --lower serves the limit, --beyond-limit this strength")
+        raise InputError(f"{outside}; --lower serves the limit, --beyond-limit this strength")
     if limit.strength is None or strength < 0:
-        raise InputError(f"{warning}; there is no limit to lower it to, --beyond-limit serves this strength")
+        raise InputError(f"{outside}; there is no limit to lower it to, --beyond-limit serves this strength")
     return limit.strength

@@ -84,7 +84,7 @@ def _limit(card: VectorCard) -> str | None:
     below = f"under {limit.wrong_way:.0%} of openings fall by more than {limit.fall:g}"
     claim = f"{below} and the perplexity ratio is under {limit.perplexity_ratio:g}"
     sure = f"with {1 - limit.alpha:.0%} confidence ({limit.openings} openings that chose nothing)"
-    above = card.strength.recommended is not None and limit.warning([card.strength.recommended])
+    above = card.strength.recommended is not None and limit.outside([card.strength.recommended])
     clauses = [f"{up_to}, {claim}, {sure}", f"not higher: {limit.reason}"]
     return "; ".join([*clauses, *(["the recommended strength is above it"] if above else [])])
 
