@@ -37,7 +37,7 @@ class ReceiptEdit(StrictModel):
 class Limit(StrictModel):
     """The strength up to which harm stays below levels, as the card of a vector states it."""
 
-    strength: NotNegative | None = Field(description="null: no strength was shown to stay below the levels")
+    strength: NotNegative | None = Field(default=None, description="null: no strength was shown to stay below the levels")
     wrong_way: NotNegative = Field(description="share of openings whose score falls by more than `fall`")
     fall: NotNegative
     perplexity_ratio: NotNegative = Field(description="perplexity of steered over unsteered texts")
