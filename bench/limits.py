@@ -64,8 +64,8 @@ def drawn(truth: Truth, num_draws: int, num_openings: int, rng: np.random.Genera
     """
 
     def quantiles() -> np.ndarray:
-        own = rng.normal(size=(num_draws, num_openings, 1))
-        return stats.norm.cdf(np.sqrt(0.5) * (own + rng.normal(size=(num_draws, num_openings, len(STRENGTHS)))))
+        of_opening = rng.normal(size=(num_draws, num_openings, 1))
+        return stats.norm.cdf(np.sqrt(0.5) * (of_opening + rng.normal(size=(num_draws, num_openings, len(STRENGTHS)))))
 
     rises = np.where(quantiles() < truth.wrong_way, -2 * LEVELS.fall, 0.3)
     standard = stats.pearson3.ppf(quantiles(), truth.skewness)
@@ -75,10 +75,11 @@ def drawn(truth: Truth, num_draws: int, num_openings: int, rng: np.random.Genera
 def simulated(truth: Truth, num_draws: int, num_openings: int, seed: int = 0) -> dict[str, Any]:
     """Return how often the limit of a draw is wrong, how often it is the true one, and which limits were stated."""
     limits, uncorrected = list[float](), list[float]()
-    for harm in zip(*drawn(truth, num_draws, num_openings, np.random.default_rng(seed)), strict=True):
-        limits.append(strength_limit(STRENGTHS, *harm, LEVELS).strength or 0.0)
-        alone = [strength_limit(STRENGTHS[[at]], *(values[:, [at]] for values in harm), LEVELS) for at in range(4)]
-        uncorrected.append(max(one.strength or 0.0 for one in alone))
+    for rises, logs in zip(*drawn(truth, num_draws, num_openings, np.random.default_rng(seed)), strict=True):
+        limits.append(strength_limit(STRENGTHS, rises, logs, LEVELS).strength or 0.0)
+        columns = [[at] for at in range(len(STRENGTHS))]
+        alone = [strength_limit(STRENGTHS[one], rises[:, one], logs[:, one], LEVELS).strength for one in columns]
+        uncorrected.append(max(strength or 0.0 for strength in alone))
     num_wrong = sum(limit > truth.limit for limit in limits)
     interval = stats.binomtest(num_wrong, num_draws).proportion_ci()
     return {

@@ -12,7 +12,9 @@ LEVELS = HarmLevels(wrong_way=0.2, fall=0.1, perplexity_ratio=1.5, alpha=0.05)
 STRENGTHS = np.array([0.1, 0.2, 0.4])
 
 
-def harm(num_wrong: tuple[int, ...], ratios: tuple[float, ...], num_openings: int = 30) -> tuple[np.ndarray, ...]:
+def harm(
+    num_wrong: tuple[int, ...], ratios: tuple[float, ...], num_openings: int = 30
+) -> tuple[np.ndarray, np.ndarray]:
     """Return rises of the score and of the log-perplexity; so many openings fall by .3, and ratios hardly vary."""
     rises = np.full((num_openings, 3), 0.2)
     for column, number in enumerate(num_wrong):

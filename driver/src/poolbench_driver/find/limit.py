@@ -33,17 +33,21 @@ STEERED = "steered"
 
 def limit_of(task: DamageTask, levels: HarmLevels, session: Session, display: Display) -> Limit:
     """Send the tasks that are not committed, and return the limit of a vector, or a null with its reason."""
-    named = asdict(levels)
     try:
         grid = _grid(task, session, display)
     except CellError as error:
-        return Limit(**named, openings=0, reason=str(error)[:1000])
+        return Limit(**asdict(levels), openings=0, reason=str(error)[:1000])
     # A text without tokens has no perplexity: the grid has 0 there.
     nll_PS = np.where(grid.num_tokens > 0, grid.nll, np.nan)
     rises_PS, log_ratios_PS = (values[:, 1:] - values[:, :1] for values in (grid.score, nll_PS))
-    found = strength_limit(grid.strengths[1:], rises_PS, log_ratios_PS, levels)
-    tests = tuple(LimitTest(**test._asdict()) for test in found.tests)
-    return Limit(**named, strength=found.strength, openings=len(grid.openings), tests=tests, reason=found.reason)
+    strength, tests, reason = strength_limit(grid.strengths[1:], rises_PS, log_ratios_PS, levels)
+    return Limit(
+        **asdict(levels),
+        strength=strength,
+        openings=len(grid.openings),
+        tests=tuple(LimitTest(**test._asdict()) for test in tests),
+        reason=reason,
+    )
 
 
 def openings_of(config: ConceptsConfig) -> pa.Table:

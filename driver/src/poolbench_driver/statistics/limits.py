@@ -82,8 +82,8 @@ def strength_limit(
 def _test(strength: float, rises_P: np.ndarray, log_ratios_P: np.ndarray, levels: HarmLevels) -> HarmTest:
     num_wrong = int((rises_P < -levels.fall).sum())
     bound = share_bound(num_wrong, len(rises_P), levels.alpha)
-    known = log_ratios_P[np.isfinite(log_ratios_P)]
-    ratios = np.exp(mean_bound(known, levels.alpha)).tolist() if len(known) > 1 else (None, None)
+    finite = log_ratios_P[np.isfinite(log_ratios_P)]
+    ratios = np.exp(mean_bound(finite, levels.alpha)).tolist() if len(finite) > 1 else (None, None)
     return HarmTest(strength, num_wrong / len(rises_P), bound, *ratios)
 
 
