@@ -49,6 +49,7 @@ RATIOS: dict[str, dict[str, str]] = {
         "holmes.probe_dev_score": ">= 1",
     },
     "idle": {"idle.cores": "<= .1", "idle.memory_gb": "<= 5"},
+    "limits": {"limits.wrong": "<= .05", "limits.found": ">= .9"},
     "pilots": {
         "pilots.vs_sklearn": ">= 10",
         "pilots.vs_sklearn_five_classes": "",

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.lane(name="benches")
 
 #: Benchmarks that are started here.
 STARTED = {
-    *("ce", "corpus", "extract", "find", "gpu_extract", "gpu_probe", "gpu_steer", "holmes", "pilots"),
-    *("probe", "queue", "scale", "scale_check", "steer"),
+    *("ce", "corpus", "extract", "find", "gpu_extract", "gpu_probe", "gpu_steer", "holmes", "limits"),
+    *("pilots", "probe", "queue", "scale", "scale_check", "steer"),
 }
 ON_REDIS = {"queue", "scale_check"}
 #: Benchmarks that a test elsewhere starts, on servers that it has anyway.

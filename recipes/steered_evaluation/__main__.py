@@ -38,7 +38,9 @@ def main() -> int:
     model, pairs = resolve_model(vector.card.model), read_pairs(PER_PARADIGM)
     services = Services(cluster)
     served = [
-        services.post("steerer", "served", served_body(vector, name, 1.0, positions))["id"].partition("@")[0]
+        services.post("steerer", "served", served_body(vector, name, 1.0, positions, beyond="serve"))["id"].partition(
+            "@"
+        )[0]
         for name, positions in ((NAME, None), (f"{NAME}-all", "all"))
     ]
     print(f"| strength | minimal pairs judged right, of {len(pairs)} | answers with {vector.card.concept} |")

@@ -243,8 +243,7 @@ def along_vector(
         for number, numbers in vectors_of(vector, layer, model).items()
     ]
     facts = {"layers": [edit["layer"] for edit in edits]} | ({"vector": card.name} if card else {})
-    warning = card.strength.warning(strengths) if card and card.apply.alpha_unit == unit else None
-    notes = [warning] if warning else []
+    notes = card.warnings(strengths) if card and card.apply.alpha_unit == unit else []
     return Steering(lambda by: {"edits": [edit | {size: by} for edit in edits], "positions": positions}, facts, notes)
 
 

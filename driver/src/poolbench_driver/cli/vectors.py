@@ -179,6 +179,12 @@ def serve(
     model: Annotated[str | None, typer.Option(help="The model to steer; default: that of the card.")] = None,
     layer: Annotated[int | None, typer.Option(help="Block whose output it is for; default: all of the file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Take the vector of another model of this width.")] = False,
+    lower: Annotated[
+        bool, typer.Option("--lower", help="Lower a strength above the limit of the card to the limit.")
+    ] = False,
+    beyond_limit: Annotated[
+        bool, typer.Option("--beyond-limit", help="Serve a strength outside the limit of the card.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Let OpenAI clients steer by the name of a model, such as demo+contrast@.6; without VECTOR, list such names."""
@@ -186,18 +192,21 @@ def serve(
     from poolbench_driver.vectors.card import Vector
     from poolbench_driver.vectors.importing import import_vector
     from poolbench_driver.vectors.listing import place_of
-    from poolbench_driver.vectors.serving import served_body
+    from poolbench_driver.vectors.serving import Beyond, served_body
 
     services = open_services()
     if vector is not None:
         path = place_of(vector)
         of_model = Vector.load(path) if model is None else import_vector(path, _described(model), layer, force=force)
-        body = served_body(of_model.at(layer), name, strength, positions, force=force)
-        if warning := of_model.card.strength.warning([body["strength"]]):
+        if lower and beyond_limit:
+            raise InputError("give --lower or --beyond-limit, one of them")
+        beyond: Beyond = "lower" if lower else "serve" if beyond_limit else "refuse"
+        body = served_body(of_model.at(layer), name, strength, positions, force=force, beyond=beyond)
+        for warning in of_model.card.warnings([body["strength"]]):
             typer.echo(warning, err=True)
         with waiting("waiting for the steerer; a model that is not loaded yet takes a while"):
             rows = [services.post("steerer", "served", body)]
-    elif (name, strength, positions, model, layer, force) != (None, None, None, None, None, False):
+    elif (name, strength, positions, model, layer) != (None,) * 5 or force or lower or beyond_limit:
         raise InputError("options belong to VECTOR, the vector to serve; without one, names are listed")
     else:
         rows = services.get("steerer", "served")["served"]

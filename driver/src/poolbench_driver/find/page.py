@@ -55,6 +55,8 @@ def search_page(result: SearchResult) -> Page:
         problems.append(Problem("The interval of its gain holds 0: it may not steer at all", "figures"))
     if card.strength.reason:
         problems.append(Problem(f"{card.strength.reason[0].upper()}{card.strength.reason[1:]}", "damage"))
+    if card.limit and card.strength.recommended and (outside := card.limit.outside([card.strength.recommended])):
+        problems.append(Problem(f"The recommended {outside}", "card"))
     for measure in card.measures:
         if measure.name == "judge.gain" and measure.value is not None and not (measure.ci_low or 0) > 0:
             problems.append(Problem("The second judge does not confirm the gain: its interval holds 0", "figures"))

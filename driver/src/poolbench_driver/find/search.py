@@ -25,6 +25,7 @@ from poolbench_driver.find.baselines import baselines_of
 from poolbench_driver.find.damage import Damage, DamageTask, UserTexts
 from poolbench_driver.find.held_out import held_out_texts
 from poolbench_driver.find.judge import Judge
+from poolbench_driver.find.limit import limit_of
 from poolbench_driver.find.necessity import necessity_of
 from poolbench_driver.find.robustness import Robustness
 from poolbench_driver.find.scoring import rules_of
@@ -163,11 +164,12 @@ def find(
     refuse_other_vector(search.judge.folder, vector)
     further = search.judge.measures(texts, concept, rules_of(plan), say)
     vector = replace(vector, card=vector.card.model_copy(update={"judge": search.judge.name}))
-    say("measuring damage and side effects on texts that the choice never saw")
+    say("measuring damage, side effects and the limit on texts that the choice never saw")
     effects = SideEffects(plan, folder.id, concept, best.entrant, texts)
     task = DamageTask(plan, folder.id, vector, best.construction, selection.strength)
     with closing(open_display()) as display:
         damage = task.measure(search.user_texts, session, display)
+        limit = limit_of(task, settings.harm_levels, session, display)
         further += effects.measures(side_effects, session, display)
     folders = [probed, *(folder for _, folder in steered.values())]
     vector = _with_figures(vector, selection, damage, further)
@@ -181,7 +183,7 @@ def find(
         if settings.baselines:
             say("steering in other ways, for comparison")
             more += baselines_of(selection, plan, session, display)
-    card = vector.card.model_copy(update={"measures": (*vector.card.measures, *more)})
+    card = vector.card.model_copy(update={"measures": (*vector.card.measures, *more), "limit": limit})
     return SearchResult(replace(vector, card=card), selection, screened, folders)
 
 

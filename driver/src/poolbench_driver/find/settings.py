@@ -13,6 +13,7 @@ from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from poolbench_driver.config import Assignment, ConceptsConfig
+    from poolbench_driver.statistics.limits import HarmLevels
 
 #: Depths of the blocks that are searched.
 DEPTHS = (0.25, 0.5, 0.75)
@@ -67,6 +68,14 @@ class FindSettings(StrictModel):
     """Measure other methods too; costs the texts of about 12 candidates."""
     later_layers: bool = False
     """Read test passages again without the vector, for D1 at later layers."""
+    limit_wrong_way: float = Field(default=0.2, gt=0, lt=1)
+    """Share of openings moved the wrong way that the vector's limit stays below."""
+    limit_fall: float = Field(default=0.1, gt=0, lt=1)
+    """Fall of the score from which on an opening moves the wrong way."""
+    limit_perplexity: float = Field(default=1.5, gt=1)
+    """Perplexity ratio that the vector's limit stays below."""
+    limit_alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Probability that the limit is wrong, at most."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
@@ -85,6 +94,13 @@ class FindSettings(StrictModel):
         from poolbench_driver.config import read_assignments
 
         return read_assignments(self.sets)
+
+    @property
+    def harm_levels(self) -> HarmLevels:
+        """Return the levels that the limit of the vector stays below."""
+        from poolbench_driver.statistics.limits import HarmLevels
+
+        return HarmLevels(self.limit_wrong_way, self.limit_fall, self.limit_perplexity, self.limit_alpha)
 
     def probing(self) -> ConceptsConfig:
         """Return the settings of the run that probes all strategies at all layers."""

@@ -64,6 +64,46 @@ class Strength(CardModel):
         return f"warning: strength {', '.join(above)}: safe up to {self.safe_high:.3g}" if above else None
 
 
+class LimitTest(CardModel):
+    """Harm at one strength, with upper confidence bounds."""
+
+    strength: Finite
+    wrong_way: Finite
+    wrong_way_bound: Finite
+    perplexity_ratio: Finite | None = None
+    """Null, as its bound, if fewer than two openings have texts with tokens."""
+    perplexity_bound: Finite | None = None
+
+
+class Limit(CardModel):
+    """The strength up to which harm stays below named levels, at the positions of the application."""
+
+    strength: Finite | None = None
+    """The limit, in the unit of the application; null where no strength was shown to stay below the levels."""
+    wrong_way: Finite
+    """Level of the share of openings that move the wrong way: their score falls by more than `fall`."""
+    fall: Finite
+    perplexity_ratio: Finite
+    """Level of the perplexity of steered over unsteered texts, as the geometric mean over openings."""
+    alpha: Finite
+    """Largest probability that a level is reached at a tested strength up to the limit."""
+    openings: Annotated[int, Field(ge=0)]
+    """Openings that the limit was read on; they chose neither the vector nor its strength."""
+    tests: tuple[LimitTest, ...] = ()
+    """Harm at each strength in ascending order, up to the first that fails."""
+    reason: Text
+    """Why the limit is not higher."""
+    method: Text = "fixed sequence of strengths; exact binomial bound of the share, paired t bound of log-perplexity"
+
+    def outside(self, strengths: Sequence[float]) -> str | None:
+        """Return which strengths the limit does not cover, and why, as a line for users; None if it covers all."""
+        outside = [f"{one:g}" for one in strengths if not 0 <= one <= (self.strength or 0)]
+        if not outside:
+            return None
+        covered = "which covers no strength" if self.strength is None else f"0 to {self.strength:g}"
+        return f"strength {', '.join(outside)} is outside the limit of the card, {covered}: {self.reason}"
+
+
 class Source(CardModel):
     """Where the vector comes from."""
 
@@ -134,6 +174,8 @@ class VectorCard(CardModel):
     construction: Text | None = None
     apply: Application = Application()
     strength: Strength
+    limit: Limit | None = None
+    """Null where no search has measured it."""
     source: Source
     licence: Text = "unknown"
     vectors_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -153,6 +195,12 @@ class VectorCard(CardModel):
             field = ".".join(map(str, first["loc"]))
             of_field = f" at {field}" if field else ""
             raise InputError(f"the card of the vector cannot be read{of_field}: {first['msg']}") from None
+
+    def warnings(self, strengths: Sequence[float]) -> list[str]:
+        """Return lines for users about strengths above the safe range, and outside the limit."""
+        outside = None if self.limit is None else self.limit.outside(strengths)
+        lines = self.strength.warning(strengths), f"warning: {outside}" if outside else None
+        return [line for line in lines if line]
 
     def alpha(self, strength: float, layer: int) -> float | None:
         """Return the factor of the vector at a strength; None where the residual norm is unknown."""

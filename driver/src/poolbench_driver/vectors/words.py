@@ -19,6 +19,7 @@ def facts_of(card: VectorCard) -> Iterator[tuple[str, str]]:
         "made by": _made_by(card),
         "apply": f"{card.apply.formula}; positions: {card.apply.positions}",
         "strength": _strength(card),
+        "limit": _limit(card),
         "residual norm": _norms(card.apply.residual_norms),
         **{f"lens{at}": words for at, words in _lenses(card)},
         "judge": card.judge,
@@ -72,6 +73,20 @@ def _strength(card: VectorCard) -> str:
     if strength.reason:
         parts.append(f"unknown: {strength.reason}" if strength.recommended is None else strength.reason)
     return "; ".join(parts)
+
+
+def _limit(card: VectorCard) -> str | None:
+    """Return the limit, the levels that harm stays below, and why the limit is not higher."""
+    limit = card.limit
+    if limit is None:
+        return None
+    up_to = "unknown" if limit.strength is None else f"up to {limit.strength:g}"
+    below = f"under {limit.wrong_way:.0%} of openings fall by more than {limit.fall:g}"
+    claim = f"{below} and the perplexity ratio is under {limit.perplexity_ratio:g}"
+    sure = f"with {1 - limit.alpha:.0%} confidence ({limit.openings} openings that chose nothing)"
+    above = card.strength.recommended is not None and limit.outside([card.strength.recommended])
+    clauses = [f"{up_to}, {claim}, {sure}", f"not higher: {limit.reason}"]
+    return "; ".join([*clauses, *(["the recommended strength is above it"] if above else [])])
 
 
 def _norms(norm_by_layer: Mapping[int, float] | None) -> str | None:

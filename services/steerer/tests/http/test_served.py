@@ -95,6 +95,28 @@ def test_a_chat_is_steered_by_its_models_name(client, name, body, tiny_model) ->
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == by_name.choices[0].message.content
 
 
+@pytest.mark.parametrize(("suffix", "is_exceeded"), [("", False), ("@.35", False), ("@.6", True), ("@-.1", True)])
+def test_a_receipt_names_the_limit_of_its_vector(http, client, body, tiny_model, suffix, is_exceeded) -> None:
+    limit = {"strength": 0.35, "wrong_way": 0.2, "fall": 0.1, "perplexity_ratio": 1.5, "alpha": 0.05}
+    served = http.post("/served", json=body | {"name": "limited", "strength": 0.2, "limit": limit})
+    assert served.status_code == 200, served.text
+    answer = client.completions.create(model=f"{tiny_model}+limited{suffix}", prompt="The river", max_tokens=4)
+    receipt = answer.choices[0].model_extra["steering_receipt"]
+    assert receipt["limit"] == limit | {"is_exceeded": is_exceeded}
+    http.delete("/served", params={"id": f"{tiny_model}+limited"})
+
+
+def test_a_null_limit_covers_no_strength(http, client, body, tiny_model) -> None:
+    levels = {"wrong_way": 0.2, "fall": 0.1, "perplexity_ratio": 1.5, "alpha": 0.05}
+    http.post("/served", json=body | {"name": "unknown", "limit": levels | {"strength": None}})
+    answer = client.completions.create(model=f"{tiny_model}+unknown@.1", prompt="The river", max_tokens=4)
+    limit = answer.choices[0].model_extra["steering_receipt"]["limit"]
+    assert limit == levels | {"strength": None, "is_exceeded": True}
+    http.delete("/served", params={"id": f"{tiny_model}+unknown"})
+    wrong = http.post("/served", json=body | {"name": "wrong", "limit": levels | {"strength": -1}})
+    assert wrong.status_code == 422
+
+
 def test_names_outlive_the_replica_and_are_removed(host, http, name, body, store, client, tiny_model) -> None:
     assert http.get("/served").json()["served"][0] == {
         "id": f"{name}@.6", "model": str(tiny_model), "name": "tide", "strength": 0.6, "layers": [LAYER],

@@ -1,9 +1,13 @@
 """Responses of the steerer's own verbs."""
 
+from typing import Annotated, Any
+
 from pydantic import Field
 
 from poolbench.config import StrictModel
 from poolbench_steerer.plugin.spec import Operation
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class MeantDirection(StrictModel):
@@ -30,6 +34,26 @@ class ReceiptEdit(StrictModel):
     direction: MeantDirection | None = Field(default=None, description="of an edit that named a concept")
 
 
+class Limit(StrictModel):
+    """The strength up to which harm stays below levels, as the card of a vector states it."""
+
+    strength: NotNegative | None = Field(default=None, description="null: no strength was shown to stay below the levels")
+    wrong_way: NotNegative = Field(description="share of openings whose score falls by more than `fall`")
+    fall: NotNegative
+    perplexity_ratio: NotNegative = Field(description="perplexity of steered over unsteered texts")
+    alpha: NotNegative = Field(description="largest probability that the limit is wrong")
+
+    def facts(self, strength: float) -> dict[str, Any]:
+        """Return what a receipt says of a text that was steered at a strength."""
+        return self.model_dump() | {"is_exceeded": not 0 <= strength <= (self.strength or 0)}
+
+
+class ReceiptLimit(Limit):
+    """The limit of a served vector, and whether the text was steered outside of it."""
+
+    is_exceeded: bool
+
+
 class ReceiptAnswer(StrictModel):
     """Proof that a text was steered: totals over layers, and each edit."""
 
@@ -41,6 +65,7 @@ class ReceiptAnswer(StrictModel):
     positions_applied: int = Field(description="positions at which the edits ran")
     positions_expected: int = Field(description="positions that the request asked for")
     edits: list[ReceiptEdit]
+    limit: ReceiptLimit | None = Field(default=None, description="of a served vector whose card states one")
 
 
 class ReadProbe(StrictModel):

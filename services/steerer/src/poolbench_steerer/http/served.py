@@ -26,6 +26,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
+from poolbench_steerer.http.answers import Limit
 from poolbench_steerer.http.steering import Coefficient, SteeringBody, model_of, resolve, units_of
 from poolbench_steerer.http.verbs import until_disconnect
 from poolbench_steerer.steered_names import SteeredName
@@ -61,6 +62,7 @@ class VectorBody(ServedBody):
     name: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")]
     steering: SteeringBody
     strength: Coefficient = Field(default=1.0, description="of a name without a strength")
+    limit: Limit | None = Field(default=None, description="of strengths; receipts have it")
 
     def at(self, strength: float) -> SteeringBody:
         """Return how to steer at a strength."""
@@ -68,7 +70,7 @@ class VectorBody(ServedBody):
         for edit in self.steering.edits:
             size, value = ("alpha", edit.alpha) if edit.strength is None else ("strength", edit.strength)
             edits.append(edit.model_copy(update={size: strength * (1.0 if value is None else value)}))
-        return self.steering.model_copy(update={"edits": edits})
+        return self.steering.with_edits(edits, None if self.limit is None else self.limit.facts(strength))
 
     def facts(self) -> dict[str, Any]:
         """Return what a client sees of it."""

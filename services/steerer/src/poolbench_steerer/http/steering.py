@@ -102,6 +102,18 @@ class SteeringBody(RequestBody):
 
     edits: list[EditBody] = Field(min_length=1, max_length=MAX_EDITS)
     positions: PositionsBody = "generated"
+    _limit: dict[str, Any] | None = PrivateAttr(default=None)
+
+    @property
+    def limit(self) -> dict[str, Any] | None:
+        """Return the limit of the served vector, and whether this steering is outside of it; None without a limit."""
+        return self._limit
+
+    def with_edits(self, edits: list[EditBody], limit: dict[str, Any] | None) -> Self:
+        """Return the body with the edits of a served vector at a strength, and with the limit of that vector."""
+        body = self.model_copy(update={"edits": edits})
+        body._limit = limit
+        return body
 
     @model_validator(mode="before")
     @classmethod
@@ -241,13 +253,18 @@ def _alpha(edit: EditBody, unit: float) -> float:
 
 
 def receipt_body(receipt: Receipt | None, body: SteeringBody | None) -> dict[str, Any] | None:
-    """Return a receipt as JSON, with the directions that concepts meant; None for an unsteered text."""
+    """Return a receipt as JSON, with the directions that concepts meant, and the limit of a served vector.
+
+    Return None for an unsteered text.
+    """
     if receipt is None:
         return None
     sent, edits = receipt.to_json(), body.edits if body is not None else []
     for edit_receipt, edit in zip(sent["edits"], edits, strict=False):
         if edit.named is not None:
             edit_receipt["direction"] = edit.named.facts()
+    if body is not None and body.limit is not None:
+        sent["limit"] = body.limit
     return sent
 
 
