@@ -187,6 +187,54 @@ def test_several_readings_and_the_prompt_are_scored(complete, unit_vectors):
     assert scores_of(unechoed) == pytest.approx(scores[-12:], abs=1e-4)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("steered", [False, True])
+def test_a_reading_ends_a_text(complete, steering, unit_vectors, stream, steered):
+    """The text is a prefix of the whole one; its last token has the first score above the bound."""
+    options = {"max_tokens": 24} | ({"steering": steering} if steered else {})
+    reading = {"vector": unit_vectors[3].tolist(), "layer": 4, "offset": 0.5}
+    whole = complete(extra_body={"reading": reading}, logprobs=0, **options).choices[0]
+    scores = whole.model_extra["reading"]["scores"]
+    last = scores.index(max(scores[:16]))
+    bound = (scores[last] + max(scores[:last], default=scores[last] - 1)) / 2
+    stop_when = {"above": bound, "for_tokens": 1}
+    answer = complete(extra_body={"reading": reading | {"stop_when": stop_when}}, logprobs=0, stream=stream, **options)
+    choices = [choice for chunk in answer for choice in chunk.choices] if stream else answer.choices
+    assert "".join(choice.text for choice in choices) == "".join(whole.logprobs.tokens[: last + 1])
+    read = [value for choice in choices for value in choice.model_extra["reading"]["scores"]]
+    assert read == pytest.approx(scores[: last + 1], abs=1e-4)
+    assert (choices[-1].finish_reason, choices[-1].model_extra["stop_reason"]) == ("stop", "stop_when")
+    stopped = choices[-1].model_extra["reading"]["stopped"]
+    assert stopped == {"reading": 0, "score": "token", "value": pytest.approx(scores[last], abs=1e-4), "for_tokens": 1}
+    if steered:
+        proof = receipt(choices[-1])
+        assert proof["stopped"] == stopped
+        assert proof["positions_expected"] == last + 1
+
+
+def test_a_rule_over_the_mean_that_never_holds_ends_nothing(complete, unit_vectors):
+    reading = {"vector": unit_vectors[3].tolist(), "layer": 4}
+    rule = {"above": 1e6, "for_tokens": 2, "score": "mean"}
+    plain = complete(extra_body={"reading": reading}).choices[0]
+    ruled = complete(extra_body={"reading": reading | {"stop_when": rule}}).choices[0]
+    assert (ruled.text, ruled.finish_reason) == (plain.text, plain.finish_reason)
+    assert "stopped" not in ruled.model_extra["reading"]
+
+
+def test_edits_apply_where_a_condition_holds(complete, steering, unit_vectors):
+    """The layers of edits are 2 and later. Above -1e6 holds everywhere, below it nowhere."""
+    read = {"vector": unit_vectors[3].tolist(), "layer": 0}
+    plain, unsteered = complete(steering=steering).choices[0], complete().choices[0]
+    always = complete(steering=steering | {"where": {"read": read, "above": -1e6}}).choices[0]
+    never = complete(steering=steering | {"where": {"read": read, "below": -1e6}}).choices[0]
+    assert (always.text, never.text) == (plain.text, unsteered.text)
+    where = receipt(always)["where"]
+    assert (where["layer"], where["above"], where["positions_spared"]) == (0, -1e6, 0)
+    proof = receipt(never)
+    assert proof["positions_changed"] == proof["positions_applied"] == 0
+    assert proof["where"]["positions_spared"] > 0
+
+
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [

@@ -13,6 +13,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.completions.verbs import CompletionVerbs
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.named import Named
 from poolbench_steerer.http.probes import ServedProbes
 from poolbench_steerer.http.served import ServedRecords, ServedVectors
 from poolbench_steerer.http.steering import Directions
@@ -52,12 +53,13 @@ class SteererService:
     def routes(self, router: APIRouter) -> None:
         """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
-        Verbs(self.host, admission, self._directions).add_to(router)
+        named = Named(self._directions, self._served, self._probes)
+        Verbs(self.host, admission, named).add_to(router)
         self._vectors.add_to(router)
         self._served.add_to(router)
         self._probes.add_to(router)
         TokenizerVerbs(self.host).add_to(router)
-        CompletionVerbs(self.host, admission, self._directions, self._served, self._probes).add_to(router)
+        CompletionVerbs(self.host, admission, named, self._served).add_to(router)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine."""

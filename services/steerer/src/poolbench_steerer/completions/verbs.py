@@ -32,9 +32,9 @@ from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name
-from poolbench_steerer.http.probes import ServedProbes
+from poolbench_steerer.http.named import Named
 from poolbench_steerer.http.served import MeantModel, ServedVectors
-from poolbench_steerer.http.steering import Directions, resolve, resolve_readings, units_of
+from poolbench_steerer.http.steering import resolve, resolve_readings, units_of
 from poolbench_steerer.http.verbs import Admission, until_disconnect
 from poolbench_steerer.server.facts import Call, Facts
 from poolbench_steerer.server.fields import Fields, Resolved
@@ -54,15 +54,13 @@ class CompletionVerbs:
         self,
         host: EngineHost,
         admission: Admission,
-        directions: Directions,
+        named: Named,
         served: ServedVectors,
-        probes: ServedProbes,
     ) -> None:
         self.host = host
         self.admission = admission
-        self.directions = directions
+        self.named = named
         self.served = served
-        self.probes = probes
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
@@ -120,8 +118,8 @@ class CompletionVerbs:
             raise InputError(f"the model {meant.id} is steered already; name {meant.ref.id}, or leave out steering")
         model = meant.ref
         with self.admission.texts(body.num_choices):
-            steering = meant.steering or await self.directions.fill(model, body.steering)
-            readings = await self.directions.filled(model, await self.probes.filled(model, body.readings))
+            steering = meant.steering or await self.named.steering(model, body.steering)
+            readings = await self.named.readings(model, body.readings)
             fields = Fields(steering, tuple(readings), isinstance(body.reading, list))
             units = await units_of(self.host, model, steering)
             tokens = await self.host.tokens(model)

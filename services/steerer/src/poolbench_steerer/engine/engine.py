@@ -30,6 +30,7 @@ from poolbench_steerer.engine.requests import (
     sampling_params,
 )
 from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
+from poolbench_steerer.engine.stopping import Assembly, Watch
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
@@ -37,6 +38,7 @@ from poolbench_steerer.plugin.receipts import Receipt, check
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.outputs import RequestOutput
+    from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
 
 
@@ -163,6 +165,8 @@ class SteeringEngine:
         """
         self.limits.check(request, 0, spare=0)
         self._check_change(request)
+        params.output_kind, joins = _kind(request, params)
+        watch, assembly = Watch(request.stops), Assembly(self.llm, joins=joins)
         async with AsyncExitStack() as place:
             await place.enter_async_context(self._places.place(of_task=request.of_task))
             async with self._rows.lent() as row:
@@ -175,16 +179,22 @@ class SteeringEngine:
                             piece = await self._with_scores(piece, request, row, num_new)
                         for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
                             check_logprobs(logprobs.values() if logprobs else (), self.dtype)
+                        fired = watch.first(piece.scores) if request.stops else None
+                        if fired is not None:
+                            piece = await assembly.cut(output, piece, fired[0] + 1, fired[1])
                         num_new += len(piece.token_ids)
+                        taken = assembly.taken(output, piece) if request.stops else (output, piece)
                         if output.finished:
-                            last = output, piece
-                        else:
-                            yield output, piece
+                            last = taken
+                        elif not joins:
+                            yield taken
+                        if fired is not None:
+                            break
                 await place.aclose()  # the next text of a task begins
                 if last is None:
                     raise ReceiptError("the engine ended a text without its last token; the text is discarded")
                 output, piece = last
-                # vLLM sees stop strings in this process.
+                # Stop strings are looked for in this process, as are the ends by what is read.
                 is_cut = isinstance(output.outputs[0].stop_reason, str)
                 receipt = await self._proof(request, row, num_new, is_cut=is_cut)
         yield output, replace(piece, receipt=receipt)
@@ -218,6 +228,7 @@ class SteeringEngine:
             text.receipt,
             text.logprobs[0] if text.logprobs else None,
             text.scores,
+            text.stopped,
         )
 
     def _instructed(
@@ -282,8 +293,10 @@ class SteeringEngine:
             # vLLM aborts what it waits for; a request cancelled while it is sent would go on, in a row given back.
             await self.llm.abort(request_id)
             raise
-        TOKENS.add(len(prompt["prompt_token_ids"]), service="steerer", tokens="read")
-        TOKENS.add(num_new, service="steerer", tokens="generated")
+        finally:
+            if num_new:
+                TOKENS.add(len(prompt["prompt_token_ids"]), service="steerer", tokens="read")
+                TOKENS.add(num_new, service="steerer", tokens="generated")
         if num_new == 0:
             raise InputError("the engine ended a request without a token")
 
@@ -296,6 +309,14 @@ class SteeringEngine:
         if entries:
             data = np.stack([entry.vector for entry in entries]).astype("<f4").tobytes()
             await self.llm.collective_rpc("steering_upload", args=([entry.slot for entry in entries], data))
+
+
+def _kind(request: GenerationRequest, params: SamplingParams) -> tuple[RequestOutputKind, bool]:
+    """Return the outputs that vLLM is to give, and whether they are joined: rules look at every token."""
+    from vllm.sampling_params import RequestOutputKind
+
+    joins = bool(request.stops) and params.output_kind == RequestOutputKind.FINAL_ONLY
+    return RequestOutputKind.DELTA if joins else params.output_kind, joins
 
 
 def _prompt(token_ids: Sequence[int]) -> Any:

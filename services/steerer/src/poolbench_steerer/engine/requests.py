@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import InputError, LayerError
+from poolbench_steerer.engine.stopping import Stopped, StopRule
 from poolbench_steerer.errors import PromptTooLongError, StateOverflowError
 from poolbench_steerer.plugin.receipts import Receipt, RowCount
 from poolbench_steerer.plugin.spec import MAX_READINGS, Reading, Steering
@@ -29,6 +30,7 @@ class GenerationRequest:
     Attributes:
         readings: Directions to read during generation. A token is read at the position from which it is sampled.
         read_prompt: Whether prompt tokens except the first are read too.
+        stops: Rules that end the text by what is read.
     """
 
     prompt_ids: tuple[int, ...]
@@ -43,6 +45,7 @@ class GenerationRequest:
     of_task: bool = False  # whether texts that clients wait for go first
     readings: tuple[Reading, ...] = ()
     read_prompt: bool = False
+    stops: tuple[StopRule, ...] = ()
 
     @property
     def vector_ids(self) -> list[str]:
@@ -84,6 +87,7 @@ class Generation:
     receipt: Receipt | None
     first_logprobs: dict[int, float] | None = None
     scores: tuple[Scores, ...] = ()
+    stopped: Stopped | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class Piece:
         prompt_scores: As `scores` for the prompt tokens, with None for the first token. Only in the first piece, if
             requested.
         receipt: Only in the last piece of a steered text.
+        stopped: Only in the last piece of a text that ended because of what was read.
     """
 
     token_ids: tuple[int, ...]
@@ -107,6 +112,18 @@ class Piece:
     scores: tuple[Scores, ...] = ()
     prompt_scores: tuple[Scores | None, ...] = ()
     receipt: Receipt | None = None
+    stopped: Stopped | None = None
+
+    def joined(self, later: Piece) -> Piece:
+        """Return this piece and the one behind it as one."""
+        return replace(
+            later,
+            token_ids=self.token_ids + later.token_ids,
+            logprobs=None if self.logprobs is None else self.logprobs + (later.logprobs or ()),
+            prompt_logprobs=self.prompt_logprobs,
+            scores=self.scores + later.scores,
+            prompt_scores=self.prompt_scores,
+        )
 
     @classmethod
     def of(cls, output: RequestOutput) -> Piece:

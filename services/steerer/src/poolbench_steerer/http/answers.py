@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from poolbench.config import StrictModel
+from poolbench_steerer.engine.stopping import Statistic
 from poolbench_steerer.plugin.spec import Operation
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -37,7 +38,9 @@ class ReceiptEdit(StrictModel):
 class Limit(StrictModel):
     """The strength up to which harm stays below levels, as the card of a vector states it."""
 
-    strength: NotNegative | None = Field(default=None, description="null: no strength was shown to stay below the levels")
+    strength: NotNegative | None = Field(
+        default=None, description="null: no strength was shown to stay below the levels"
+    )
     wrong_way: NotNegative = Field(description="share of openings whose score falls by more than `fall`")
     fall: NotNegative
     perplexity_ratio: NotNegative = Field(description="perplexity of steered over unsteered texts")
@@ -54,6 +57,36 @@ class ReceiptLimit(Limit):
     is_exceeded: bool
 
 
+class ReadProbe(StrictModel):
+    """The probe that was read."""
+
+    concept: str
+    strategy: str
+    layer: int
+    run: str | None
+
+
+class ReceiptCondition(StrictModel):
+    """The condition of the edits, in projections v.h / |v|, and the positions at which it did not hold."""
+
+    vector_id: str
+    layer: int
+    above: float | None = None
+    below: float | None = None
+    positions_spared: int
+    direction: MeantDirection | None = Field(default=None, description="of a condition that named a concept")
+    probe: ReadProbe | None = Field(default=None, description="of a condition that named a probe")
+
+
+class StoppedAnswer(StrictModel):
+    """Why `stop_when` ended a text."""
+
+    reading: int = Field(description="number of the reading in the request, from 0 on")
+    score: Statistic
+    value: float = Field(description="score of the last token, or the mean or highest score of all new tokens")
+    for_tokens: int
+
+
 class ReceiptAnswer(StrictModel):
     """Proof that a text was steered: totals over layers, and each edit."""
 
@@ -66,15 +99,8 @@ class ReceiptAnswer(StrictModel):
     positions_expected: int = Field(description="positions that the request asked for")
     edits: list[ReceiptEdit]
     limit: ReceiptLimit | None = Field(default=None, description="of a served vector whose card states one")
-
-
-class ReadProbe(StrictModel):
-    """The probe that was read."""
-
-    concept: str
-    strategy: str
-    layer: int
-    run: str | None
+    where: ReceiptCondition | None = Field(default=None, description="of steering with a condition")
+    stopped: StoppedAnswer | None = Field(default=None, description="of a text that `stop_when` ended")
 
 
 class PooledScore(StrictModel):
@@ -96,6 +122,7 @@ class ReadingAnswer(StrictModel):
     direction: MeantDirection | None = Field(default=None, description="of a reading that named a concept")
     probe: ReadProbe | None = Field(default=None, description="of a reading that named a probe, at the end of a choice")
     pooled: PooledScore | None = Field(default=None, description="beside the probe")
+    stopped: StoppedAnswer | None = Field(default=None, description="at the end of a choice that this reading ended")
 
 
 class GeneratedText(StrictModel):

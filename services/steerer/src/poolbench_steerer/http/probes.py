@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -20,7 +20,15 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import ReadProbe
 from poolbench_steerer.http.served import ServedBody, ServedRecords
-from poolbench_steerer.http.steering import MAX_LAYERS, Coefficient, LogOdds, ReadingBody, model_of, resolve_readings
+from poolbench_steerer.http.steering import (
+    MAX_LAYERS,
+    Coefficient,
+    LogOdds,
+    ReadBody,
+    ReadingBody,
+    model_of,
+    resolve_readings,
+)
 from poolbench_steerer.http.verbs import until_disconnect
 
 #: Strategies whose weights cannot be had from the number of tokens, though they ask for nothing else.
@@ -28,6 +36,9 @@ _OF_THE_WHOLE_TEXT = {
     "P2_first_token": "it reads the first position of the prompt",
     "A7_random": "it draws by the id of a passage",
 }
+
+
+_Body = TypeVar("_Body", bound=ReadBody)
 
 
 class ProbeBody(ServedBody):
@@ -65,7 +76,7 @@ class ServedProbes:
         await self._records.keep(f"{_folder(ref.id, body.concept)}{file}.json", record)
         return record.facts()
 
-    async def filled(self, model: ModelRef, bodies: Sequence[ReadingBody]) -> list[ReadingBody]:
+    async def filled(self, model: ModelRef, bodies: Sequence[_Body]) -> list[_Body]:
         """Return readings with the vectors and layers of the probes that they name.
 
         Raises:
@@ -74,7 +85,7 @@ class ServedProbes:
         """
         return [await asyncio.to_thread(self._filled, model, body) if body.probe else body for body in bodies]
 
-    def _filled(self, model: ModelRef, body: ReadingBody) -> ReadingBody:
+    def _filled(self, model: ModelRef, body: _Body) -> _Body:
         """Return a reading with the probe that it names; of several, the one that was served last."""
         infos = list(self._records.store().list(_folder(model.id, body.concept or "")))
         for info in sorted(infos, key=lambda info: info.modified_s, reverse=True):

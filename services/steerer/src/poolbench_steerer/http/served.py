@@ -27,7 +27,7 @@ from poolbench.storage.base import ObjectStore
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import Limit
-from poolbench_steerer.http.steering import Coefficient, SteeringBody, model_of, resolve, units_of
+from poolbench_steerer.http.steering import Coefficient, EditBody, ReadBody, SteeringBody, model_of, resolve, units_of
 from poolbench_steerer.http.verbs import until_disconnect
 from poolbench_steerer.steered_names import SteeredName
 
@@ -148,7 +148,7 @@ class ServedVectors:
     async def serve(self, body: VectorBody, request: Request) -> dict[str, Any]:
         """Let requests name vectors behind the model's name; those of the same name are replaced. Loads the model."""
         ref = await model_of(self.host, body.model)
-        if any(edit.vector is None for edit in body.steering.edits):
+        if any(isinstance(one, str) or one.vector is None for one in _directions(body.steering)):
             raise InputError("a name that outlives this engine needs the numbers of its vectors: give `vector`")
         record, steering = body.of(ref), body.at(body.strength)
         units = await units_of(self.host, ref, steering)
@@ -182,6 +182,27 @@ class ServedVectors:
             except (NotFoundError, IntegrityError) as error:  # the first: removed since it was listed
                 _LOG.warning("%s", error)
 
+    async def reading(self, ref: ModelRef, text: str) -> ReadBody:
+        """Return the vector that a name means for a model, with or without the name of the model, to be read.
+
+        Raises:
+            InputError: The vector is served for another model, or steers at several layers.
+            UnknownNameError: No such vector is served.
+            ModelError: The weights of the model are not those that the vector was served for.
+        """
+        name = SteeredName.parse(text) or SteeredName(ref.id, text)
+        if (model := await model_of(self.host, name.model)).id != ref.id:
+            raise InputError(f"{text} is a vector of {model.id}, and the text is of {ref.id}")
+        try:
+            record = await asyncio.to_thread(self._records.read, _path(ref.id, name.name), VectorBody)
+        except NotFoundError:
+            names = [facts["id"] for facts in await asyncio.to_thread(self.facts) if facts["model"] == ref.id]
+            raise UnknownNameError("served vector", text, names or ["none"]) from None
+        edits = record.require(ref).steering.edits
+        if len(edits) > 1:
+            raise InputError(f"{text} has several vectors; read one of them, as {{'vector': ..., 'layer': ...}}")
+        return ReadBody(vector=edits[0].vector, layer=edits[0].layer)
+
     async def meaning(self, text: str | None) -> MeantModel:
         """Return the model that a request names, and how it is steered.
 
@@ -204,6 +225,10 @@ class ServedVectors:
             raise UnknownModelError(str(name), names) from None
         strength = record.require(ref).strength if name.strength is None else name.strength
         return MeantModel(ref, record.require(ref).at(strength), str(SteeredName(ref.id, name.name, strength)))
+
+
+def _directions(steering: SteeringBody) -> list[EditBody | ReadBody | str]:
+    return [*steering.edits, *([steering.where.read] if steering.where is not None else ())]
 
 
 def _path(model: str, name: str) -> str:

@@ -14,11 +14,12 @@ from poolbench.library.directions import NamedDirection, NamedDirections
 from poolbench.model_folders.folders import requested_model
 from poolbench.storage import Artifacts
 from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.engine.stopping import Statistic, StopRule
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.bounds import Name, RequestBody, Vector
+from poolbench_steerer.http.bounds import MAX_NEW_TOKENS, Name, RequestBody, Vector
 from poolbench_steerer.plugin.receipts import Receipt
-from poolbench_steerer.plugin.spec import MAX_ALPHA, MAX_READINGS, Edit, Operation, Reading, Steering
+from poolbench_steerer.plugin.spec import MAX_ALPHA, MAX_READINGS, Condition, Edit, Operation, Reading, Steering
 
 MAX_LAYERS = 1024
 MAX_EDITS = 64
@@ -93,15 +94,117 @@ class EditBody(DirectionBody):
         return self
 
 
+class LogOdds(NamedTuple):
+    """The log-odds of a probe are `scale` times the projection of a state, plus `offset`; `probe` says which it is."""
+
+    scale: float
+    offset: float
+    probe: dict[str, Any]
+
+
+class ReadBody(DirectionBody):
+    """A direction that is read: its score is the projection h.v / |v| + `offset` of the residual stream h."""
+
+    offset: Coefficient = 0.0
+    probe: bool = Field(default=False, description="read the log-odds of the concept's probe, which was served")
+    _log_odds: LogOdds | None = PrivateAttr(default=None)
+
+    @property
+    def log_odds(self) -> LogOdds | None:
+        """Return what makes log-odds of projections, once the probe is found; None for a direction."""
+        return self._log_odds
+
+    def with_probe(self, weights: list[float], log_odds: LogOdds) -> Self:
+        """Return the body with the weights and the layer of a probe."""
+        body = self.model_copy(update={"vector": weights, "layer": log_odds.probe["layer"]})
+        body._log_odds = log_odds
+        return body
+
+    def projection(self, score: float) -> float:
+        """Return the projection that has a score."""
+        if self._log_odds is not None:
+            return (score - self._log_odds.offset) / self._log_odds.scale
+        return score - self.offset
+
+    def facts(self) -> dict[str, Any]:
+        """Return which direction or probe a name meant."""
+        named = {} if self.named is None else {"direction": self.named.facts()}
+        return named if self._log_odds is None else {"probe": self._log_odds.probe}
+
+    @model_validator(mode="after")
+    def _probe_of_a_concept(self) -> Self:
+        if self.probe and (self.concept is None or self.offset):
+            raise ValueError("probe is for a concept, and takes no offset: the probe has one")
+        return self
+
+
+class BoundBody(RequestBody):
+    """A bound of a score, on one side."""
+
+    above: Coefficient | None = None
+    below: Coefficient | None = None
+
+    @property
+    def bound(self) -> float:
+        """Return the score of the bound."""
+        bound = self.below if self.above is None else self.above
+        assert bound is not None
+        return bound
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give exactly one of above and below")
+        return self
+
+
+class WhereBody(BoundBody):
+    """A condition on each position: edits act where the score of `read` is above, or below, a bound.
+
+    `read` is a direction or a probe, or the name of a served vector, such as `demo+contrast`. It is read
+    after the block of its layer, before the edits there, so its layer is that of the first edit or an
+    earlier one.
+    """
+
+    read: ReadBody | Name
+
+    @property
+    def body(self) -> ReadBody:
+        """Return what is read, which only a name that is not found yet lacks."""
+        assert isinstance(self.read, ReadBody)
+        return self.read
+
+
+class StopBody(BoundBody):
+    """When a text ends: once a score is above, or below, a bound for `for_tokens` new tokens in a row.
+
+    `score`: that of the token, or the mean or the highest of all new tokens so far.
+    """
+
+    for_tokens: int = Field(default=1, ge=1, le=MAX_NEW_TOKENS)
+    score: Statistic = "token"
+
+
+class ReadingBody(ReadBody):
+    """A direction that is read along: every new token has the score at the position that it is sampled from.
+
+    The residual stream is read after the block `layer` and its edits. With `echo`, the prompt's tokens
+    are read too, except the first. `stop_when` ends the text.
+    """
+
+    stop_when: StopBody | None = None
+
+
 class SteeringBody(RequestBody):
     """How to steer: `edits`, or the fields of a single edit in their place; and at which positions.
 
     `positions`: `generated` (from the last prompt position on), `all`, `prompt`, or the number of the
-    first position.
+    first position. `where`: a condition on each of them.
     """
 
     edits: list[EditBody] = Field(min_length=1, max_length=MAX_EDITS)
     positions: PositionsBody = "generated"
+    where: WhereBody | None = None
     _limit: dict[str, Any] | None = PrivateAttr(default=None)
 
     @property
@@ -120,45 +223,8 @@ class SteeringBody(RequestBody):
     def _single_edit(cls, value: Any) -> Any:
         if not isinstance(value, dict) or "edits" in value:
             return value
-        edit = {name: field for name, field in value.items() if name != "positions"}
-        return {"edits": [edit], **({"positions": value["positions"]} if "positions" in value else {})}
-
-
-class LogOdds(NamedTuple):
-    """The log-odds of a probe are `scale` times the projection of a state, plus `offset`; `probe` says which it is."""
-
-    scale: float
-    offset: float
-    probe: dict[str, Any]
-
-
-class ReadingBody(DirectionBody):
-    """A direction that is read along: of every new token the projection h.v / |v| + `offset`.
-
-    h is the residual stream after the block `layer` and its edits, at the position that the token is
-    sampled from. With `echo`, the prompt's tokens are read too, except the first.
-    """
-
-    offset: Coefficient = 0.0
-    probe: bool = Field(default=False, description="read the log-odds of the concept's probe, which was served")
-    _log_odds: LogOdds | None = PrivateAttr(default=None)
-
-    @property
-    def log_odds(self) -> LogOdds | None:
-        """Return what makes log-odds of projections, once the probe is found; None for a direction."""
-        return self._log_odds
-
-    def with_probe(self, weights: list[float], log_odds: LogOdds) -> Self:
-        """Return the body with the weights and the layer of a probe."""
-        body = self.model_copy(update={"vector": weights, "layer": log_odds.probe["layer"]})
-        body._log_odds = log_odds
-        return body
-
-    @model_validator(mode="after")
-    def _probe_of_a_concept(self) -> Self:
-        if self.probe and (self.concept is None or self.offset):
-            raise ValueError("probe is for a concept, and takes no offset: the probe has one")
-        return self
+        shared = {name: field for name, field in value.items() if name in ("positions", "where")}
+        return {"edits": [{name: field for name, field in value.items() if name not in shared}], **shared}
 
 
 Readings = Annotated[
@@ -177,14 +243,8 @@ class Directions:
     def __init__(self, artifacts: Callable[[], Artifacts]) -> None:
         self._known = cache(lambda: NamedDirections(artifacts()))
 
-    async def fill(self, model: ModelRef, body: SteeringBody | None) -> SteeringBody | None:
-        """Return the body with the vectors and layers that its concepts mean; raise NotFoundError, RestrictedError."""
-        if body is None:
-            return body
-        return body.model_copy(update={"edits": await self.filled(model, body.edits)})
-
     async def filled(self, model: ModelRef, bodies: Sequence[_Body]) -> list[_Body]:
-        """Return bodies with the vectors and layers that their concepts mean; errors as in `fill`."""
+        """Return bodies with the vectors and layers that their concepts mean; raise NotFoundError, RestrictedError."""
         if all(body.concept is None for body in bodies):
             return list(bodies)
         return await asyncio.to_thread(lambda: [self._filled(model, body) for body in bodies])
@@ -213,8 +273,25 @@ async def resolve(engine: SteeringEngine, body: SteeringBody | None, units: list
     for edit in body.edits:
         engine.limits.check_layer(edit.at)
     alphas = [_alpha(edit, unit) for edit, unit in zip(body.edits, units, strict=True)]
+    condition = None
+    if (where := body.where) is not None:
+        engine.limits.check_layer(where.body.at)
+        (key,) = await _registered(engine, [where.body])
+        condition = Condition(key, where.body.at, where.body.projection(where.bound), where.above is not None)
     edits = zip(await _registered(engine, body.edits), body.edits, alphas, strict=True)
-    return Steering(tuple(Edit(key, edit.at, alpha, edit.operation) for key, edit, alpha in edits), body.positions)
+    steered = tuple(Edit(key, edit.at, alpha, edit.operation) for key, edit, alpha in edits)
+    return Steering(steered, body.positions, condition)
+
+
+def stop_rules(bodies: Sequence[ReadingBody]) -> tuple[StopRule, ...]:
+    """Return the rules that end a text, for the scores of the engine: projections plus the offsets of readings."""
+    return tuple(
+        StopRule(
+            number, reading.projection(stop.bound) + reading.offset, stop.above is not None, stop.for_tokens, stop.score
+        )
+        for number, reading in enumerate(bodies)
+        if (stop := reading.stop_when) is not None
+    )
 
 
 async def resolve_readings(engine: SteeringEngine, bodies: Sequence[ReadingBody]) -> tuple[Reading, ...]:
@@ -265,6 +342,8 @@ def receipt_body(receipt: Receipt | None, body: SteeringBody | None) -> dict[str
             edit_receipt["direction"] = edit.named.facts()
     if body is not None and body.limit is not None:
         sent["limit"] = body.limit
+    if body is not None and body.where is not None:
+        sent["where"] |= body.where.body.facts()
     return sent
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fastapi import APIRouter, Request
 from pydantic import Field, model_validator
@@ -16,8 +16,11 @@ from poolbench_steerer.errors import ClientGoneError, OverloadedError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
-from poolbench_steerer.http.steering import Directions, SteeringBody, model_of, receipt_body, resolve, units_of
+from poolbench_steerer.http.steering import SteeringBody, model_of, receipt_body, resolve, units_of
 from poolbench_steerer.tokens import repeated_4grams
+
+if TYPE_CHECKING:
+    from poolbench_steerer.http.named import Named
 
 
 class GenerateBody(bounds.RequestBody):
@@ -60,10 +63,10 @@ class CheckBody(bounds.RequestBody):
 class Verbs:
     """The verbs, as coroutines of any event loop."""
 
-    def __init__(self, host: EngineHost, admission: "Admission", directions: Directions) -> None:
+    def __init__(self, host: EngineHost, admission: "Admission", named: "Named") -> None:
         self.host = host
         self.admission = admission
-        self.directions = directions
+        self.named = named
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
@@ -97,7 +100,7 @@ class Verbs:
         model = await model_of(self.host, body.model)
         tokens = await self.host.tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
-        edits = await self.directions.fill(model, body.steering)
+        edits = await self.named.steering(model, body.steering)
         units = await units_of(self.host, model, edits)
 
         async def job(engine: SteeringEngine) -> list[Generation]:

@@ -10,9 +10,13 @@ from typing import Any
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Piece
 from poolbench_steerer.engine.requests import Scores
+from poolbench_steerer.engine.stopping import Stopped
 from poolbench_steerer.http.probes import pooled_score
 from poolbench_steerer.http.steering import ReadingBody, receipt_body
 from poolbench_steerer.server.fields import READING, Resolved
+
+#: Scale and offset of scores that are not log-odds.
+_PLAIN = (1.0, 0.0, None)
 
 
 @dataclass
@@ -85,13 +89,15 @@ class Facts:
                     f"choice {choice['index']} has no steering receipt, so its text is discarded; report the request"
                 )
             choice["steering_receipt"] = receipt_body(receipt, wish.fields.steering)
+            if choice["steering_receipt"] is not None and pieces[-1].stopped is not None:
+                choice["steering_receipt"]["stopped"] = _stopped(wish, pieces[-1].stopped)
 
     def _read(
         self, wish: Resolved, number: int, pieces: list[Piece], text: TextFacts, *, ended: bool
     ) -> dict[str, Any]:
         """Return the scores of new tokens by one of the readings. At the end, say what was read."""
         body: ReadingBody = wish.fields.readings[number]
-        scale, offset, probe = body.log_odds or (1.0, 0.0, None)
+        scale, offset, probe = body.log_odds or _PLAIN
 
         def score(values: Scores | None) -> float | None:
             return None if values is None else scale * values[number] + offset
@@ -106,7 +112,17 @@ class Facts:
             log_odds = [scale * values[number] + offset for values in text.scores]
             value, reason = pooled_score(probe["strategy"], log_odds, offset)
             answer |= {"probe": probe, "pooled": {"value": value, "reason": reason}}
+        if pieces and (stopped := pieces[-1].stopped) is not None and stopped.rule.reading == number:
+            answer["stopped"] = _stopped(wish, stopped)
         return answer
+
+
+def _stopped(wish: Resolved, stopped: Stopped) -> dict[str, Any]:
+    """Return which reading ended a text, with the value in the unit of its scores."""
+    rule = stopped.rule
+    scale, offset, _ = wish.fields.readings[rule.reading].log_odds or _PLAIN
+    value = scale * stopped.value + offset
+    return {"reading": rule.reading, "score": rule.statistic, "value": value, "for_tokens": rule.num_tokens}
 
 
 def error_chunk(error: ReceiptError) -> dict[str, Any]:

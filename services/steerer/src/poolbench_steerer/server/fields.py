@@ -14,14 +14,16 @@ from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.http.steering import (
     DirectionBody,
     EditBody,
+    ReadBody,
     ReadingBody,
     Readings,
     SteeringBody,
+    WhereBody,
     resolve,
     resolve_readings,
 )
 from poolbench_steerer.plugin.bank import check_change
-from poolbench_steerer.plugin.spec import Edit, Reading, Steering
+from poolbench_steerer.plugin.spec import Condition, Edit, Reading, Steering
 from poolbench_steerer.server.files import NamedVector
 from poolbench_steerer.steered_names import NAME, NUMBER, SteeredName
 
@@ -129,7 +131,10 @@ class Resolved:
         Raises:
             LayerError, StrengthError, UnknownVectorError: As in the engine.
         """
-        places: list[Edit | Reading] = [*self.readings, *(self.steering.edits if self.steering is not None else ())]
+        places: list[Edit | Reading | Condition] = [*self.readings]
+        if self.steering is not None:
+            places += self.steering.edits
+            places += [] if self.steering.where is None else [self.steering.where]
         for place in places:
             engine.limits.check_layer(place.layer)
             engine.bank.entry(place.vector_id)
@@ -149,10 +154,22 @@ async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str,
     if fields.steering is not None:
         edits = await _placed(engine, fields.steering.edits, vectors)
         edits = [_with_unit(edit, vectors.get(edit.concept or "")) for edit in edits]
-        body = fields.steering.model_copy(update={"edits": edits})
+        where = await _where(engine, fields.steering, vectors)
+        body = fields.steering.model_copy(update={"edits": edits, "where": where})
         steering = await resolve(engine, body, [edit.residual_norm or 1.0 for edit in edits])
     readings = await resolve_readings(engine, await _placed(engine, fields.readings, vectors))
     return Resolved(fields, steering, readings).checked(engine)
+
+
+async def _where(engine: SteeringEngine, body: SteeringBody, vectors: Mapping[str, NamedVector]) -> WhereBody | None:
+    """Return the condition with the id and layer of the vector that it names; raise InputError."""
+    if body.where is None:
+        return None
+    read = body.where.read
+    if isinstance(read, str):
+        steered = SteeredName.parse(read)
+        read = _parsed("steering.where.read", read if steered is None else steered.name, _READ, ReadBody.model_validate)
+    return body.where.model_copy(update={"read": await _with_vector(engine, read, vectors)})
 
 
 async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapping[str, NamedVector]) -> list[_Body]:
@@ -163,7 +180,7 @@ async def _placed(engine: SteeringEngine, bodies: Sequence[_Body], vectors: Mapp
 async def _with_vector(engine: SteeringEngine, body: _Body, vectors: Mapping[str, NamedVector]) -> _Body:
     if body.concept is None:
         return body
-    if isinstance(body, ReadingBody) and body.probe:
+    if isinstance(body, ReadBody) and body.probe:
         raise InputError("this server has vectors, and no probes; leave probe out")
     if body.concept not in vectors:
         raise InputError(unknown_name_message("steering vector", body.concept, vectors))

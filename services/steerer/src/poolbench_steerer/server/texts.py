@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.errors import InputError, PoolbenchError
 from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
 from poolbench_steerer.http.bounds import MAX_SEED
+from poolbench_steerer.http.steering import stop_rules
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.server.facts import Call, TextFacts
 from poolbench_steerer.server.fields import READING, STEERING, Fields, Resolved, resolved
@@ -122,6 +123,7 @@ def _request(call: Call, prompt: Any, params: "SamplingParams", wish: Resolved) 
         params.max_tokens,
         wish.steering,
         readings=wish.readings,
+        stops=stop_rules(wish.fields.readings),
         read_prompt=call.echo and bool(wish.readings),
     )
 
