@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from poolbench.config import StrictModel
-from poolbench_steerer.plugin.spec import Operation
+from poolbench_steerer.plugin.spec import MAX_ALPHA, Operation
 
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=MAX_ALPHA)]
 
 
 class MeantDirection(StrictModel):
@@ -37,7 +37,9 @@ class ReceiptEdit(StrictModel):
 class Limit(StrictModel):
     """The strength up to which harm stays below levels, as the card of a vector states it."""
 
-    strength: NotNegative | None = Field(default=None, description="null: no strength was shown to stay below the levels")
+    strength: NotNegative | None = Field(
+        default=None, description="null: no strength was shown to stay below the levels"
+    )
     wrong_way: NotNegative = Field(description="share of openings whose score falls by more than `fall`")
     fall: NotNegative
     perplexity_ratio: NotNegative = Field(description="perplexity of steered over unsteered texts")
