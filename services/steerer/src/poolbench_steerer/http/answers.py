@@ -6,9 +6,9 @@ from pydantic import Field
 
 from poolbench.config import StrictModel
 from poolbench_steerer.engine.stopping import Statistic
-from poolbench_steerer.plugin.spec import Operation
+from poolbench_steerer.plugin.spec import MAX_ALPHA, Operation
 
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=MAX_ALPHA)]
 
 
 class MeantDirection(StrictModel):
