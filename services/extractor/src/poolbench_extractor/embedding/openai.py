@@ -145,10 +145,10 @@ def answer(decoder: Decoder, request: EmbeddingsRequest, pooling: Request) -> di
             "them is not an embedding; leave `dimensions` out"
         )
     inputs, name = request.inputs, EmbeddingName.parse(request.model)
-    texts = [each if isinstance(each, str) else _text_of(decoder, each) for each in inputs]
+    texts = [entry if isinstance(entry, str) else _text_of(decoder, entry) for entry in inputs]
     as_embed = EmbedRequest(model=name.model, strategy=name.strategy, layer=name.layer, texts=texts)
     passages = passages_of(as_embed, pooling)
-    if id_lists := [each for each in inputs if not isinstance(each, str)]:
+    if id_lists := [entry for entry in inputs if not isinstance(entry, str)]:
         passages = _read_as_sent(decoder, passages, id_lists)
     encoded = encode(decoder, passages, reading_of(as_embed))
     table = embed(decoder, as_embed, pooling, encoded)
