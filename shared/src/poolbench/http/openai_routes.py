@@ -8,12 +8,11 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
-from poolbench.config import StrictModel
 from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
 from poolbench.http.api import MAX_MESSAGE
@@ -39,8 +38,10 @@ def prompt_form(prompt: Any) -> str:
     return "ids"
 
 
-class OpenAIErrorDetail(StrictModel):
+class OpenAIErrorDetail(BaseModel):
     """An error as clients of the OpenAI API read it."""
+
+    model_config = ConfigDict(extra="forbid")
 
     message: str
     type: str
@@ -48,8 +49,10 @@ class OpenAIErrorDetail(StrictModel):
     code: str
 
 
-class OpenAIErrorBody(StrictModel):
+class OpenAIErrorBody(BaseModel):
     """The body of every error under `/v1`."""
+
+    model_config = ConfigDict(extra="forbid")
 
     error: OpenAIErrorDetail
 
