@@ -1,12 +1,15 @@
-"""An encoder in mteb, on a task made here."""
+"""An encoder, and the extractor behind the OpenAI API, in mteb, on a task made here."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.servers.services import TOKEN, serving
+from tests.waiting import PATIENCE_S
 
 from poolbench_extractor.encoder import PoolingEncoder
+from poolbench_extractor.service import create
 
 pytestmark = [pytest.mark.lane(name="clients")]
 
@@ -52,3 +55,26 @@ def test_an_encoder_and_its_saved_copy_score_the_same_under_its_name(tmp_path: P
     assert {result.model_name for result in results} == {"poolbench/demo-A9_position_weighted-3"}
     (revision,) = {result.model_revision for result in results}
     assert revision == encoder[0].decoder.revision
+
+
+def test_its_wrapper_of_the_openai_api_scores_what_the_encoder_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    mteb = pytest.importorskip("mteb", reason="mteb is not installed (make test-clients)")
+    import openai
+    import tiktoken
+    from mteb.models.model_implementations.openai_models import OpenAIModel
+
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    by_bytes = tiktoken.Encoding("bytes", pat_str=r"(?s:.)", mergeable_ranks=ranks, special_tokens={})
+    monkeypatch.setitem(tiktoken.registry.ENCODINGS, "bytes", by_bytes)  # the others are downloaded
+    with (
+        serving({"extractor": create()}) as address,
+        openai.OpenAI(base_url=f"{address}/extractor/v1", api_key=TOKEN, max_retries=0, timeout=PATIENCE_S) as client,
+    ):
+        options = {"max_tokens": 1_000, "tokenizer_name": "bytes", "embed_dim": 256, "client": client}
+        models = (
+            OpenAIModel("demo+A9_position_weighted@3", **options),
+            PoolingEncoder("demo", "A9_position_weighted", 3),
+        )
+        results = [mteb.evaluate(model, [weather()], cache=None) for model in models]
+    first, second = (result[0].scores["test"][0] for result in results)
+    assert first["accuracy"] == second["accuracy"] > 0.5

@@ -213,7 +213,7 @@ QUESTIONS = {
         r"d1\.auroc +│ 0\.9",
         r'"direction":\[',
     ),
-    "docs/embedding.md": (r"\(1, 256\)",),
+    "docs/embedding.md": (r"demo\+A1_mean@4 2 256", r'"object":"embedding"', r"\(1, 256\)"),
     "docs/python.md": (
         r"To separate",
         r"done 0",

@@ -86,13 +86,14 @@ def test_every_verb_documents_its_token_and_its_errors(address: str, service: st
             if path == "/health":
                 assert {} in operation["security"]
                 continue
-            expected = COMMON | ({"400", "413", "422"} if "requestBody" in operation else set())
+            form, invalid = ("OpenAIErrorBody", set()) if path.startswith("/v1/") else ("ErrorBody", {"422"})
+            expected = COMMON | ({"400", "413"} | invalid if "requestBody" in operation else set())
             assert expected <= operation["responses"].keys(), path
             assert operation["security"] == [{"bearer": []}]
             for status, response in operation["responses"].items():
                 if status != "200":
                     named = response["content"]["application/json"]["schema"]
-                    assert named == {"$ref": "#/components/schemas/ErrorBody"}, (path, status)
+                    assert named == {"$ref": f"#/components/schemas/{form}"}, (path, status)
             assert "WWW-Authenticate" in operation["responses"]["401"]["headers"]
 
 

@@ -7,6 +7,7 @@ from poolbench.contracts.wire import SERVICES
 WIDTH = 256
 VERBS: dict[str, Any] = {
     "/extractor/embed": {"texts": ["It rained."], "model": "demo", "strategy": "A1_mean", "layer": 2},
+    "/extractor/v1/embeddings": {"model": "demo+A1_mean@2", "input": ["It rained."], "encoding_format": "float"},
     "/pooler/annotate": {"texts": ["The harbour was quiet."], "num_keywords": 2},
     "/pooler/pool": {
         "hidden_states": [[0.1, 0.2], [0.3, 0.4]],

@@ -22,8 +22,8 @@ from poolbench.model_folders.folders import requested_model
 from poolbench.steps.base import SinkParams
 from poolbench.steps.extractor import ReadingParams
 
-#: Texts of one HTTP request.
-MAX_TEXTS = 1_024
+#: Texts of one HTTP request, as many as the OpenAI API takes.
+MAX_TEXTS = 2_048
 #: Characters of all texts of one HTTP request.
 MAX_REQUEST_CHARACTERS = 5_000_000
 #: The same where every token is an object of the answer.

@@ -21,6 +21,7 @@ from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import ConfigError, InputError, shown
+from poolbench.http.openai_routes import METHODS, OpenAIRoute, openai_errors, refusal
 from poolbench.http.openapi import BINARY, Responses, errors, example
 from poolbench.model_folders.folders import requested_model
 from poolbench.pooling.batch import Request
@@ -64,6 +65,7 @@ from poolbench_extractor.config import (
 )
 from poolbench_extractor.core import calibrate
 from poolbench_extractor.damage import damage, edits_of, lens
+from poolbench_extractor.embedding import openai
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.embedding.explained import explain
 from poolbench_extractor.encode import Frequencies, PassageTexts, Reading, count_tokens, tokenise
@@ -209,6 +211,13 @@ class ExtractorService:
             return Response(embedding.as_stream(table), media_type=ARROW_STREAM)
         return JSONResponse(embedding.as_json(table))
 
+    def embeddings(self, request: openai.EmbeddingsRequest) -> JSONResponse:
+        """Return vectors as the OpenAI API does, of the model `MODEL+STRATEGY@LAYER`; a failed text is an error."""
+        name = openai.EmbeddingName.parse(request.model)
+        pooling = openai.pooling_of(name)
+        with self._models.using(requested_model(name.model)) as decoder:
+            return JSONResponse(openai.answer(decoder, request, pooling))
+
     def explain(self, request: ExplainRequest) -> JSONResponse:
         """Return what each token of the texts adds to their vectors, and activations of features of an autoencoder."""
         pooling = embedding.unsupervised(request.strategy, request.params)
@@ -225,7 +234,7 @@ class ExtractorService:
         return describe(requested_model(model, revision=revision or None))
 
     def routes(self, router: APIRouter) -> None:
-        """Add `POST /embed`, `POST /explain` and `GET /model`."""
+        """Add `POST /embed`, `POST /v1/embeddings`, `POST /explain` and `GET /model`."""
         vectors: Responses = {200: {"model": EmbedAnswer, "content": {ARROW_STREAM: BINARY}}}
         router.add_api_route(
             "/embed",
@@ -250,6 +259,18 @@ class ExtractorService:
             response_model=ModelAnswer,
             responses=errors(400, 404, 422, body=False),
         )
+        options: dict[str, Any] = {"route_class_override": OpenAIRoute, "response_model": None}
+        embeddings: Responses = {200: {"model": openai.EmbeddingsAnswer}, **openai_errors(404)}
+        router.add_api_route(
+            "/v1/embeddings",
+            self.embeddings,
+            methods=["POST"],
+            responses=embeddings,
+            openapi_extra=example({"model": "demo+A1_mean@4", "input": ["The tide was high."]}),
+            **options,
+        )
+        refuse = refusal(router.routes[-1:])
+        router.add_api_route("/v1/{path:any_path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
     def release_memory(self) -> None:
         """Unload the model if it is not in use. The next task or request loads it again."""

@@ -1,10 +1,12 @@
-"""JSON bodies of errors: in our form, and in the OpenAI API's form below `/v1`."""
+"""JSON bodies of errors: in our form, and in the OpenAI API's form below `/v1`; and how messages quote values."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from poolbench.contracts.wire import ERROR_HEADERS, JSON_TYPE
+
+_MAX_CHARS = 60
 
 
 def json_headers(http_status: int, size: int) -> list[tuple[bytes, bytes]]:
@@ -45,3 +47,13 @@ def openai_error(http_status: int, code: str, message: str, param: str | None = 
     elif http_status >= 500:
         kind = "server_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def shortened(value: Any) -> str:
+    """Return a value in ASCII, cut to the length of a message; containers are shown by kind and size."""
+    if isinstance(value, (list, tuple, dict, bytes)) and len(value) > 4:
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str):
+        value = value[: _MAX_CHARS + 1]
+    text = ascii(value)
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."

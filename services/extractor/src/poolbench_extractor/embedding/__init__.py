@@ -1,1 +1,1 @@
-"""Vectors of single texts: `texts` serves `POST /embed`; `module` serves `PoolingEncoder`."""
+"""Vectors of single texts: `POST /embed` (`texts`), `POST /v1/embeddings` (`openai`), `PoolingEncoder` (`module`)."""

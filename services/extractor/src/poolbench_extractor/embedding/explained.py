@@ -13,7 +13,8 @@ from poolbench.pooling.explain import TokenShares, explain_layer
 from poolbench.statuses import Status
 from poolbench_extractor.config import MAX_EXPLAINED_CHARACTERS, ExplainRequest
 from poolbench_extractor.core import run_batches
-from poolbench_extractor.encode import Encoded, PassageTexts, Reading, encode
+from poolbench_extractor.embedding.texts import reading_of
+from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.features import Encoder, activations_of, counted_positions
 from poolbench_extractor.forward.capture import Captured
 from poolbench_extractor.models.decoder import Decoder
@@ -42,7 +43,7 @@ def explain(
     direction_D = None if request.direction is None else np.array(request.direction, dtype=np.float64)
     if direction_D is not None and len(direction_D) != decoder.width:
         raise InputError(f"direction has {len(direction_D)} numbers; the model's states have {decoder.width}")
-    reading = Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
+    reading = reading_of(request)
     encoded = encode(decoder, passages, reading)
     shares: dict[int, TokenShares | CellError] = {
         passage.index: passage.error for passage in encoded if passage.error is not None

@@ -17,7 +17,7 @@ from poolbench.pooling.context import Words
 from poolbench.statuses import Status
 from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
 from poolbench_extractor.core import extract
-from poolbench_extractor.encode import PassageTexts, Reading
+from poolbench_extractor.encode import Encoded, PassageTexts, Reading
 from poolbench_extractor.models.decoder import Decoder
 
 _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
@@ -91,15 +91,24 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
     return [Words.from_row(row) for row in table.to_pylist()]
 
 
-def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: PassageTexts) -> pa.Table:
+def reading_of(request: EmbedRequest) -> Reading:
+    """Return the settings of a request for tokens, batches and attention sinks."""
+    return Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
+
+
+def embed(
+    decoder: Decoder, request: EmbedRequest, pooling: Request, passages: PassageTexts | Sequence[Encoded]
+) -> pa.Table:
     """Return VECTORS of the texts. The metadata name the model, the strategy and the settings.
+
+    Args:
+        passages: The texts, or the texts as tokens.
 
     Raises:
         LayerError: The model has no such layer.
     """
     layer = layer_index(request.layer, decoder.num_blocks)
-    reading = Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
-    (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading).values()
+    (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading_of(request)).values()
     notes = {
         "model": request.model,
         "model_revision": decoder.revision,

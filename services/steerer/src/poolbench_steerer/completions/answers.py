@@ -1,4 +1,4 @@
-"""What the OpenAI API answers, for the documentation: completions, chats, their chunks, models, and errors."""
+"""What the OpenAI API answers, for the documentation: completions, chats, their chunks, and models."""
 
 from typing import Any, Literal
 
@@ -6,25 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from poolbench.config import StrictModel
 from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM, JSON_TYPE
-from poolbench.http.openapi import Responses, errors
+from poolbench.http.openai_routes import OpenAIErrorBody, openai_errors
+from poolbench.http.openapi import Responses
 from poolbench_steerer.http.answers import ReadingAnswer, ReceiptAnswer
 
 _MODELS = "#/components/schemas/"
-
-
-class OpenAIErrorDetail(StrictModel):
-    """An error as clients of the OpenAI API read it."""
-
-    message: str
-    type: str
-    param: str | None = Field(description="the field that is wrong")
-    code: str
-
-
-class OpenAIErrorBody(StrictModel):
-    """The body of every error under `/v1`."""
-
-    error: OpenAIErrorDetail
 
 
 class OfVllm(BaseModel):
@@ -119,12 +105,6 @@ class ModelList(StrictModel):
 
     object: Literal["list"]
     data: list[ModelObject]
-
-
-def openai_errors(*statuses: int, body: bool = True) -> Responses:
-    """Return the error responses of a route under `/v1`: there a request that does not validate is a 400."""
-    response_by_status = errors(*statuses, body=body, form=OpenAIErrorBody)
-    return {status: response for status, response in response_by_status.items() if status != 422}
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:

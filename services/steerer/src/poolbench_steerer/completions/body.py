@@ -14,9 +14,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from poolbench.http.error_form import shortened
+from poolbench.http.openai_routes import prompt_form
 from poolbench_steerer.completions.forms import NamedTool, ResponseFormat, StructuredOutputs, ToolName, Tools
 from poolbench_steerer.http import bounds
-from poolbench_steerer.http.bounds import shortened
 from poolbench_steerer.http.steering import ReadingBody, Readings, SteeringBody
 
 
@@ -75,20 +76,6 @@ MAX_TOKEN_IDS = 1024
 
 TokenIds = Annotated[list[bounds.TokenId], Field(min_length=1, max_length=bounds.MAX_PROMPT_TOKENS, fail_fast=True)]
 
-
-#: Forms of a prompt, stop or reading, which the errors of pydantic name.
-FORMS = ("text", "texts", "ids", "id_lists", "one", "several")
-
-
-def _form(prompt: Any) -> str:
-    """Return which of its four forms a prompt has; the first item decides, so that errors name the wrong one."""
-    if not isinstance(prompt, list):
-        return "text"
-    if prompt and isinstance(prompt[0], (list, str)):
-        return "texts" if isinstance(prompt[0], str) else "id_lists"
-    return "ids"
-
-
 Prompt = Annotated[
     Annotated[bounds.Text, Tag("text")]
     | Annotated[bounds.Texts, Tag("texts")]
@@ -96,7 +83,7 @@ Prompt = Annotated[
     | Annotated[
         Annotated[list[TokenIds], Field(min_length=1, max_length=bounds.MAX_TEXTS, fail_fast=True)], Tag("id_lists")
     ],
-    Discriminator(_form),
+    Discriminator(prompt_form),
 ]
 Stops = Annotated[
     Annotated[bounds.Stop, Tag("text")]

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM
 from poolbench.errors import InputError, TooLargeError
+from poolbench.http.openai_routes import METHODS, OpenAIRoute, describe, openai_errors, refusal
 from poolbench.http.openapi import Responses, example
 from poolbench.telemetry.ids import engine_request_id
 from poolbench_steerer.completions.answers import (
@@ -21,11 +22,9 @@ from poolbench_steerer.completions.answers import (
     CompletionChunk,
     ModelList,
     ModelObject,
-    openai_errors,
     responses,
 )
 from poolbench_steerer.completions.body import ChatBody, CompletionBody
-from poolbench_steerer.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.completions.names import TokenNames
 from poolbench_steerer.completions.vllm_server import VllmServer
 from poolbench_steerer.engine import SteeringEngine

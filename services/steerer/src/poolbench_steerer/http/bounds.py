@@ -1,4 +1,4 @@
-"""Bounds of a request's contents, which the OpenAPI documents show, and how messages quote values."""
+"""Bounds of a request's contents, which the OpenAPI documents show."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -74,16 +74,3 @@ def check_new_tokens(num_texts: int, max_tokens: int) -> None:
             f"{num_texts} texts of up to {max_tokens} new tokens are {num_texts * max_tokens}, at most "
             f"{MAX_NEW_TOKENS} are generated for one request; send fewer texts at a time, or lower max_tokens"
         )
-
-
-_MAX_CHARS = 60
-
-
-def shortened(value: Any) -> str:
-    """Return a value in ASCII, cut to the length of a message; containers are shown by kind and size."""
-    if isinstance(value, (list, tuple, dict, bytes)) and len(value) > 4:
-        return f"a {type(value).__name__} of {len(value)}"
-    if isinstance(value, str):
-        value = value[: _MAX_CHARS + 1]
-    text = ascii(value)
-    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."

@@ -13,6 +13,7 @@ from poolbench.contracts.bounds import CONCEPT_PATTERN
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import SERVED_FOLDER
 from poolbench.errors import NotFoundError, PoolbenchError
+from poolbench.http.error_form import shortened
 from poolbench.http.openapi import errors
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES
@@ -95,7 +96,7 @@ class ServedProbes:
                 scale = float(np.linalg.norm(probe.require(model).weights))
                 return body.with_probe(probe.weights, LogOdds(scale, probe.offset, probe.facts()))
         raise NotFoundError(
-            f"no such probe of {bounds.shortened(body.concept)} is served for model {model.id}; "
+            f"no such probe of {shortened(body.concept)} is served for model {model.id}; "
             f"`poolbench-driver vectors serve-probe {body.concept}` serves that of a run"
         )
 

@@ -13,11 +13,12 @@ from poolbench.config import ModelRef
 from poolbench.contracts.bounds import MAX_WIDTH
 from poolbench.contracts.wire import JSON_TYPE, OCTET_STREAM, SAFETENSORS
 from poolbench.errors import InputError, TooLargeError
+from poolbench.http.error_form import shortened
 from poolbench.http.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList
-from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector, shortened
+from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector
 from poolbench_steerer.http.steering import model_of
 from poolbench_steerer.plugin.bank import VectorBank
 

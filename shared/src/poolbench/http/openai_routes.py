@@ -8,6 +8,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
@@ -15,15 +16,51 @@ from starlette.routing import BaseRoute, Match, Route
 from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
 from poolbench.http.api import MAX_MESSAGE
-from poolbench.http.error_form import message_of, openai_error
+from poolbench.http.error_form import message_of, openai_error, shortened
+from poolbench.http.openapi import Responses, errors
 from poolbench.machine.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.statuses import Code
-from poolbench_steerer.completions.body import FORMS
-from poolbench_steerer.http.bounds import shortened
 
 _LOG = logging.getLogger("poolbench.http")
 _MAX_ISSUES = 5
 _MAX_NAME_CHARS = 100
+
+#: Forms of a prompt, stop or reading, which the errors of pydantic name.
+FORMS = ("text", "texts", "ids", "id_lists", "one", "several")
+
+
+def prompt_form(prompt: Any) -> str:
+    """Return which of its four forms a prompt has; the first item decides, so that errors name the wrong one."""
+    if not isinstance(prompt, list):
+        return "text"
+    if prompt and isinstance(prompt[0], (list, str)):
+        return "texts" if isinstance(prompt[0], str) else "id_lists"
+    return "ids"
+
+
+class OpenAIErrorDetail(BaseModel):
+    """An error as clients of the OpenAI API read it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    type: str
+    param: str | None = Field(description="the field that is wrong")
+    code: str
+
+
+class OpenAIErrorBody(BaseModel):
+    """The body of every error under `/v1`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: OpenAIErrorDetail
+
+
+def openai_errors(*statuses: int, body: bool = True) -> Responses:
+    """Return the error responses of a route under `/v1`: there a request that does not validate is a 400."""
+    response_by_status = errors(*statuses, body=body, form=OpenAIErrorBody)
+    return {status: response for status, response in response_by_status.items() if status != 422}
 
 
 class OpenAIRoute(APIRoute):
@@ -54,7 +91,7 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         return error.status_code, openai_error(error.status_code, code, str(error.detail))
     if isinstance(error, PoolbenchError):
         return error.http_status, openai_error(error.http_status, error.code, str(error)[:MAX_MESSAGE])
-    _LOG.error("completions", exc_info=error)
+    _LOG.error("a request of the OpenAI API", exc_info=error)
     return 500, openai_error(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
 
 
@@ -104,6 +141,6 @@ def refusal(known: Sequence[BaseRoute]) -> Callable[[Request], Coroutine[Any, An
         if methods:
             allowed = ", ".join(methods)
             raise HTTPException(405, f"{request.method} is not offered here; send {allowed}", {"Allow": allowed})
-        raise HTTPException(404, f"the completions API has no such path; known: {offered}")
+        raise HTTPException(404, f"the OpenAI API of this service has no such path; known: {offered}")
 
     return refuse
