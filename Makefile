@@ -24,7 +24,7 @@ DEMO    := run $(if $(MODEL),--model $(MODEL),--preset demo) $(if $(DISPLAY_MODE
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common ratios table adhoc scale_check served_steer gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 PACKAGES := shared corpus driver assets $(wildcard services/*)
-TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools
+TYPED   := shared/src corpus/src driver/src $(wildcard services/*/src) deploy tools recipes bench docs
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock bundle prove wheels real-text docs cluster-up cluster-down cluster-status demo demo-nodes model \

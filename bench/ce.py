@@ -52,13 +52,13 @@ def main() -> None:
     torch.set_num_threads(1)
     decoder = load_decoder(resolve_model(settings.model), ExtractorSettings(device="cpu"))
     layer = decoder.num_blocks // 2
-    texts = [document.text for document in lm_documents(0, settings.stories, [None])]
+    texts = [document.text for document in lm_documents(0, settings.stories, (None,))]
     widths = [int(width) for width in settings.widths.split(",")]
     saes = {
         f"{a}-{d}": made(a, decoder.width, d, _scale(decoder, texts[:2], layer)) for a in ARCHITECTURES for d in widths
     }
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    scores: dict[str, dict[str, float]] = {}
+    scores: dict[str, Mapping[str, float | None]] = {}
     runs = 0
     with threadpool_limits(1):
         for way in turns(seconds, settings.rounds):
@@ -70,10 +70,11 @@ def main() -> None:
             seconds[way].append(clock.read().cpu_s)
             print(way, round(seconds[way][-1], 2), "s", flush=True)
         growth = memory_growth(decoder, texts, saes, layer)
+    pairs = [(scores["ours"][name], scores["theirs"][name]) for name in saes]
     ratios = {
         "ce.vs_reference": statistics.median(b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)),
         "ce.forwards": runs / len(set(texts)),
-        "ce.largest_difference": max(abs(scores["ours"][name] / scores["theirs"][name] - 1) for name in saes),
+        "ce.largest_difference": max(abs(a / b - 1) for a, b in pairs if a is not None and b),
     }
     write_report("ce", settings, ratios, {"cpu_s": seconds, "scores": scores, "memory": growth})
 
@@ -113,12 +114,13 @@ def stories_of(num: int) -> pa.Table:
 
 def ours(
     decoder: Decoder, texts: list[str], saes: Mapping[str, SparseAutoencoder], layer: int
-) -> tuple[dict[str, float], int]:
+) -> tuple[dict[str, float | None], int]:
     """Read every text once for all autoencoders; return the score of each, and how many texts were run."""
     with patch.object(forward, "_padded", wraps=forward._padded) as padded:
         tables = _read(decoder, texts, saes, layer)
     params = ContrastParams(protocol="published", num_bootstrap=0)
-    scores, pairs = {}, Pairs.from_table(stories_of(len(texts)))
+    scores: dict[str, float | None] = {}
+    pairs = Pairs.from_table(stories_of(len(texts)))
     for name, table in tables.items():
         measures = contrast(StoryPairs.read(pairs, [table]), params).measures
         (scores[name],) = (measure.value for measure in measures if measure.metric == "ce.contrastive")

@@ -23,6 +23,7 @@ from common import REPOSITORY, Parser, write_report
 from driver.tests.console.conftest import CHROMIUM, chromium, serving
 from ratios import RATIOS
 
+from poolbench.statuses import RunState
 from poolbench_driver.console.app import Console
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import Run, Runs
@@ -77,7 +78,7 @@ def make_runs(output: Path, number: int) -> None:
     for place in range(number):
         folder = create_run(output, load_run_config(None, {"preset": "demo", "seed": place}))
         write_table(folder, "results", results(place, rng))
-        write_state(folder, "done")
+        write_state(folder, RunState.DONE)
 
 
 #: Ends when what was painted last is on the screen.

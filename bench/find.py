@@ -44,7 +44,7 @@ NUM_TOKENS = 10
 def minimal_pairs(num_pairs: int) -> list[tuple[int, ...]]:
     """Return the sentences of synthetic pairs, which differ in one token."""
     rng, sentences = np.random.default_rng(0), list[tuple[int, ...]]()
-    for good in rng.integers(*ORDINARY, size=(num_pairs, NUM_TOKENS)).tolist():
+    for good in rng.integers(ORDINARY[0], ORDINARY[1], size=(num_pairs, NUM_TOKENS)).tolist():
         place = int(rng.integers(NUM_TOKENS))
         bad = [
             *good[:place],

@@ -4,7 +4,7 @@ Run it on a cluster that `make cluster-up` started, on a machine without other w
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,14 +58,14 @@ def main() -> None:
     before, began = cpu_s(cluster), time.monotonic()
     time.sleep(args.seconds)
     after, elapsed_s = cpu_s(cluster), time.monotonic() - began
-    shares: Counter[str] = Counter()
+    shares = defaultdict[str, float](float)
     for (name, pid), total in after.items():
         shares[name] += (total - before.get((name, pid), total)) / elapsed_s
     memory = memory_gb(cluster)
     cores, gb = sum(shares.values()), sum(memory.values())
     figures = {
         "seconds": elapsed_s,
-        "cores_by_process": dict(shares.most_common()),
+        "cores_by_process": dict(sorted(shares.items(), key=lambda share: -share[1])),
         "memory_gb_by_process": memory,
         "processes": len(after),
     }

@@ -7,8 +7,10 @@ _EXTRACT = {
     "extract.bytes_fraction": "<= .05",
     "extract.peak_memory": "<= 1.2",
 }
-_VERBS = ("extractor/embed", "pooler/annotate", "pooler/pool", "prober/probe", "prober/direction")
-_VERBS += ("scorer/score", "steerer/generate", "steerer/perplexity")
+_VERBS = (
+    *("extractor/embed", "pooler/annotate", "pooler/pool", "prober/probe", "prober/direction"),
+    *("scorer/score", "steerer/generate", "steerer/perplexity"),
+)
 
 
 def _steer(target: str) -> dict[str, str]:

@@ -127,7 +127,8 @@ def _driver(number: int) -> Iterator[subprocess.Popen[str]]:
 def _begin(drivers: Sequence[subprocess.Popen[str]]) -> None:
     for driver in drivers:
         assert driver.stdout is not None
-        if READY not in iter(lambda stdout=driver.stdout: stdout.readline().strip(), ""):
+        lines: Iterator[str] = map(str.strip, iter(driver.stdout.readline, ""))
+        if READY not in lines:
             raise SystemExit("a driver ended before its run began")
     for driver in drivers:
         assert driver.stdin is not None

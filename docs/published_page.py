@@ -1,6 +1,6 @@
 """The parts of the page of the published tables that come from their cells: source, arithmetic, definitions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import exp, log
 from statistics import fmean
 
@@ -136,5 +136,5 @@ def _lead(published: PublishedTable, concept: str) -> float:
     return fmean(_d1(published, concept, "W4_hierarchical")) - fmean(_d1(published, concept, "A1_mean"))
 
 
-def _ours(metrics: dict[str, str], protocol: str) -> str:
+def _ours(metrics: Mapping[str, str], protocol: str) -> str:
     return f"`{metrics[protocol]}`" if protocol in metrics else "none"

@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -67,7 +68,7 @@ def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
 
 def peaks_on_gpu(work: Workload) -> dict[str, Peak]:
     """Return the peak allocated memory of each side."""
-    return {side: _allocated_peak(lambda run=run: run(work)) for side, run in SIDES.items()}
+    return {side: _allocated_peak(partial(run, work)) for side, run in SIDES.items()}
 
 
 def summary(peaks: dict[str, Peak] | None) -> dict[str, Any]:

@@ -195,4 +195,5 @@ def _pool(h_TD: np.ndarray, request: Request, context: TokenContext) -> np.ndarr
         return outcome.values.astype(np.float32) @ h_TD
     if isinstance(outcome, Reduction):
         return getattr(np, outcome.op)(h_TD[context.real], axis=0)
+    assert isinstance(outcome, Exception)
     raise outcome

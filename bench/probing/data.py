@@ -37,7 +37,7 @@ def states_like(num_rows: int, width: int, seed: int) -> np.ndarray:
     deviation = float(vectors.std())
     vectors += 0.2 * deviation * rng.standard_normal((num_rows, width), dtype=np.float32)
     towards = rng.standard_normal(width, dtype=np.float32)
-    concept = np.tile(np.float32([0.5, -0.5]), num_rows // 2)
+    concept = np.tile(np.array([0.5, -0.5], np.float32), num_rows // 2)
     vectors += 2 * deviation * np.outer(concept, towards / np.linalg.norm(towards))
     vectors *= np.exp(0.5 * rng.standard_normal(width, dtype=np.float32))
     vectors[:, rng.choice(width, 4, replace=False)] *= 50

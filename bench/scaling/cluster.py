@@ -69,7 +69,7 @@ class Sleeper:
     def __init__(self, name: str, replica: Spender) -> None:
         self.name, self._replica = name, replica
         kinds = [kind for kind in SERVICE_STEPS if kind.startswith(f"{name}.")]
-        self.handlers: dict[str, Handler] = dict.fromkeys(kinds, self._work)
+        self.handlers: Mapping[str, Handler] = dict.fromkeys(kinds, self._work)
 
     def _work(self, task: Task, io: TaskIO) -> None:
         parts = _parts(task)

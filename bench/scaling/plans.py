@@ -4,11 +4,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from poolbench.config import ModelRef
 from poolbench.steps.pooler import ANNOTATE
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.estimate import ClusterSize
 from poolbench_driver.estimate.amounts import ordered
@@ -16,8 +18,8 @@ from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
-from poolbench_driver.stages.stage import Plan, PlannedWork, joined
-from poolbench_driver.suites.poolbench.plan import make_plan
+from poolbench_driver.stages.stage import Plan, PlannedWork, Stage, joined
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from scaling.cluster import Times
 
 #: The card's models: blocks and width.
@@ -57,26 +59,27 @@ VARIATION = 0.2
 _SMALL = pa.table({"x": [0]})
 
 
-def card_plan(model: str, preset: str = "card", **settings: object) -> Plan:
+def card_plan(model: str, preset: str = "card", **settings: Any) -> PoolBenchPlan:
     """Return the plan of one of the card's models, with passages of 300 to 500 words."""
     num_blocks, width = CARD_MODELS[model]
     options = {"preset": preset, "model": model, **SIMULATED, **settings}
-    config = load_run_config(None, options)
-    config, strategies = resolve_names(config)
+    run_config = load_run_config(None, options)
+    assert isinstance(run_config, ConceptsConfig)
+    config, strategies = resolve_names(run_config)
     info = ModelInfo(ModelRef(model, model, "simulated", "bfloat16"), num_blocks, width)
     return light(ordered(make_plan(Scope(config, info, tuple(strategies)))))
 
 
-def many_tasks(number: int) -> Plan:
+def many_tasks(number: int) -> PoolBenchPlan:
     """Return one plan with at least so many tasks: runs with other seeds and few strategies, joined."""
-    plans: list[Plan] = []
+    plans: list[PoolBenchPlan] = []
     while len(joined(_stages(plans)).tasks) < number:
-        settings = {"strategies": ["A1_mean", "P1_last_token"], "layers": [0.5], "seed": len(plans)}
-        plans.append(card_plan("llama-3.1-8b", **settings))
+        strategies = ["A1_mean", "P1_last_token"]
+        plans.append(card_plan("llama-3.1-8b", strategies=strategies, layers=[0.5], seed=len(plans)))
     return ordered(replace(plans[0], work=joined(_stages(plans))))
 
 
-def light(plan: Plan) -> Plan:
+def light(plan: PoolBenchPlan) -> PoolBenchPlan:
     """Return the plan with local steps that write one row instead of passages."""
     local = {key: replace(step, build=lambda: _SMALL) for key, step in plan.local.items()}
     return replace(plan, work=PlannedWork(plan.tasks, local))
@@ -108,7 +111,5 @@ def _noise(task_id: str) -> float:
     return int.from_bytes(hashlib.sha256(task_id.encode()).digest()[:4]) / 2**31 - 1
 
 
-def _stages(plans: Iterable[Plan]) -> Iterable[object]:
-    from poolbench_driver.stages.stage import Stage
-
+def _stages(plans: Iterable[Plan]) -> Iterable[Stage]:
     return [Stage(plan.work) for plan in plans]

@@ -56,7 +56,7 @@ async def registration_s(engine: SteeringEngine, num: int = NUM_REGISTERED) -> f
 
 async def perplexity_rate(engine: SteeringEngine, sizes: Sizes) -> float:
     """Return scored tokens per second of texts as long as the generated ones."""
-    texts = np.random.default_rng(2).integers(*ORDINARY, size=(sizes.batch, sizes.tokens)).tolist()
+    texts = np.random.default_rng(2).integers(ORDINARY[0], ORDINARY[1], size=(sizes.batch, sizes.tokens)).tolist()
     await empty_prefix_cache(engine)
     began = time.perf_counter()
     scored = await score_continuations(engine, list(zip(prompts(sizes), texts, strict=True)))

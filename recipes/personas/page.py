@@ -64,7 +64,7 @@ def main() -> int:
     report = Report("Words that ship", NOTE, read_page(measure(runs, *settings, "--null", null)), LEFT_OUT)
     with_their_words = measure(runs, *settings, "--words", "reference", "--num-random", "0")
     ours = {row["entrant"]: row for row in with_their_words.rows("published", metric=PRIMARY)}
-    parts = [report, beside_published(ours)]
+    parts: list[Report | str] = [report, beside_published(ours)]
     write_page(options.page, "Preference shift of SmolLM2-135M", INTRODUCTION, COMMAND, parts)
     return 0
 

@@ -5,6 +5,7 @@ all earlier positions alike, copies from them whether the two words of the exclu
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,7 +87,7 @@ def _embeddings(words: list[str]) -> np.ndarray:
     return np.concatenate([special, vectors_of(words[3:])])
 
 
-def _set_block(block: torch.nn.Module) -> None:
+def _set_block(block: Any) -> None:
     """Let queries and keys be zero, so that attention is uniform, and values carry the two words."""
     attention, mlp = block.self_attn, block.mlp
     attention.v_proj.weight[0, FIRST] = attention.v_proj.weight[1, SECOND] = 1.0

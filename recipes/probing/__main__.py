@@ -17,7 +17,7 @@ from poolbench.model_folders.bases import find_base
 from poolbench.settings import ClusterSettings
 from poolbench_driver.pages.text import json_of, page_from
 from poolbench_driver.records import Run
-from poolbench_driver.suites.holmes.report import joined
+from poolbench_driver.series import SeriesBoard
 
 MODELS = ("smollm2-135m", "demo")
 #: Strategies whose vectors differ on texts; several of the others are variants of these.
@@ -67,7 +67,9 @@ def main() -> int:
     compared = [probed("demo", *whole, *options_of_share) for options_of_share in smaller]
     option = f" --flash-eval {options.flash_eval}" if options.flash_eval != FLASH_EVAL else ""
     # A page is read elsewhere than where the package lies that the encoder comes from.
-    board = json_of(joined(runs)).replace(str(encoder), "minilm")
+    page = SeriesBoard.of(runs).joined
+    assert page is not None
+    board = json_of(page).replace(str(encoder), "minilm")
     report = Report(
         "Entrants of three models",
         f"Of train a share of {options.flash} of the groups is probed, of dev and test at most {options.flash_eval} "
@@ -76,7 +78,7 @@ def main() -> int:
         without=("opened", "sets"),
         most=SHOWN,
     )
-    parts = [report, shares(compared)]
+    parts: list[Report | str] = [report, shares(compared)]
     write_page(options.page, "Linguistic probing on real sets", INTRODUCTION, COMMAND + option, parts)
     return 0
 

@@ -24,9 +24,11 @@ def shares(compared: Sequence[Run]) -> str:
         smaller, ("share of train", "and of dev and test"), costs[1:], strict=True
     ):
         common = [name for name in whole[0] if name in names], [name for name in whole[1] if name in sets]
-        pair = [chosen(board[2], *zip(board, common, strict=False)) for board in (whole, (names, sets, values))]
+        ours, others = (
+            chosen(board[2], (board[0], common[0]), (board[1], common[1])) for board in (whole, (names, sets, values))
+        )
         parts = [f"{100 * part / of:.0f} %" if of else "" for part, of in zip(cost, costs[0], strict=True)]
-        lines += [[label, definition, *agreement(*pair, definition), *parts] for definition in DEFINITIONS]
+        lines += [[label, definition, *agreement(ours, others, definition), *parts] for definition in DEFINITIONS]
     return "\n\n".join(
         [
             "## What a share of the data keeps",

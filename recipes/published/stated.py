@@ -69,7 +69,7 @@ def stated() -> Stated:
     )
     names = ("model", "over", "of")
     means = tuple(
-        Mean(*(row[name] for name in names), column, float(text) if text else None)
+        Mean(row["model"], row["over"], row["of"], column, float(text) if text else None)
         for row in _lines("means")
         for column, text in row.items()
         if column not in names

@@ -30,7 +30,7 @@ def pieces_of(planted: float, seed: int = 0) -> tuple[list[str], list[str]]:
     real = [piece for text in _real_texts(seed) for piece in _cut(text)]
     random.Random(seed).shuffle(real)
     num_planted = round(len(real) * planted / (1 - planted))
-    pieces = real + [document.text for document in lm_documents(seed, num_planted, [None])]
+    pieces = real + [document.text for document in lm_documents(seed, num_planted, (None,))]
     random.Random(seed + 1).shuffle(pieces)
     return pieces[NUM_HELD_OUT:], pieces[:NUM_HELD_OUT]
 

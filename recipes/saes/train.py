@@ -40,6 +40,7 @@ class Autoencoder(nn.Module):
         self.b_dec = nn.Parameter(torch.zeros(width))
         self.log_threshold = nn.Parameter(torch.zeros(num_features)) if architecture == "jumprelu" else None
         self.penalty = 0.05
+        self.idle: Tensor
         self.register_buffer("idle", torch.zeros(num_features, dtype=torch.long))
 
     @torch.no_grad()

@@ -83,5 +83,5 @@ class BestLayer(Suite[Settings, LayersScope, LayersPlan]):
         drawn = chart([trends(places), points(places)], number_axis("layer"), number_axis("AUROC"), 220, looks)
         pictured = replace(page, picture=picture("AUROC by layer", drawn, captions=["upright: 95 % intervals"]))
         lines = [Line.of(row["concept"], number(row["layer"], "d"), figure(row)) for row in rows]
-        heads = ["concept", "layer", Column("AUROC", has_intervals=True)]
+        heads: list[str | Column] = ["concept", "layer", Column("AUROC", has_intervals=True)]
         return pictured.with_parts(Part("concepts", "By concept", [Table.of(heads, lines)], "By concept"))

@@ -31,10 +31,11 @@ from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name
+from poolbench_steerer.http.leaving import until_disconnect
 from poolbench_steerer.http.named import Named
 from poolbench_steerer.http.served import MeantModel, ServedVectors
 from poolbench_steerer.http.steering import resolve, resolve_readings, units_of
-from poolbench_steerer.http.verbs import Admission, until_disconnect
+from poolbench_steerer.http.verbs import Admission
 from poolbench_steerer.server.facts import Call, Facts
 from poolbench_steerer.server.fields import Fields, Resolved
 from poolbench_steerer.tokens import Tokens

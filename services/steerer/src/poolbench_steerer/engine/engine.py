@@ -19,6 +19,7 @@ from poolbench.settings import SteererSettings
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench.telemetry.ids import engine_request_id
 from poolbench_steerer.concurrency import OnDone, run_all
+from poolbench_steerer.engine.assembly import Assembly
 from poolbench_steerer.engine.launch import device, launch
 from poolbench_steerer.engine.requests import (
     Generation,
@@ -30,7 +31,7 @@ from poolbench_steerer.engine.requests import (
     sampling_params,
 )
 from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
-from poolbench_steerer.engine.stopping import Assembly, Watch
+from poolbench_steerer.engine.stopping import Watch
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check

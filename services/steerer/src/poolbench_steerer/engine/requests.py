@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import InputError, LayerError
-from poolbench_steerer.engine.stopping import Stopped, StopRule
+from poolbench_steerer.engine.stopping import Scores, Stopped, StopRule
 from poolbench_steerer.errors import PromptTooLongError, StateOverflowError
 from poolbench_steerer.plugin.receipts import Receipt, RowCount
 from poolbench_steerer.plugin.spec import MAX_READINGS, Reading, Steering
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 Step = dict[int, float]  # at one position, log-probabilities by token
-Scores = tuple[float, ...]  # at one position, the score of each reading
 
 
 @dataclass(frozen=True)

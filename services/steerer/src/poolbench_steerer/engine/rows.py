@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ReceiptError
-from poolbench_steerer.engine.requests import Scores
+from poolbench_steerer.engine.stopping import Scores
 from poolbench_steerer.plugin.receipts import RowCount
 
 if TYPE_CHECKING:

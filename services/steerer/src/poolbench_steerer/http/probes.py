@@ -20,6 +20,7 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import ReadProbe
+from poolbench_steerer.http.leaving import until_disconnect
 from poolbench_steerer.http.served import ServedBody, ServedRecords
 from poolbench_steerer.http.steering import (
     MAX_LAYERS,
@@ -30,7 +31,6 @@ from poolbench_steerer.http.steering import (
     model_of,
     resolve_readings,
 )
-from poolbench_steerer.http.verbs import until_disconnect
 
 #: Strategies whose weights cannot be had from the number of tokens, though they ask for nothing else.
 _OF_THE_WHOLE_TEXT = {

@@ -27,8 +27,8 @@ from poolbench.storage.base import ObjectStore
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import Limit
+from poolbench_steerer.http.leaving import until_disconnect
 from poolbench_steerer.http.steering import Coefficient, EditBody, ReadBody, SteeringBody, model_of, resolve, units_of
-from poolbench_steerer.http.verbs import until_disconnect
 from poolbench_steerer.steered_names import SteeredName
 
 MAX_SERVED = 256  # every list of models reads them all

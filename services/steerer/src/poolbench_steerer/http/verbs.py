@@ -1,9 +1,9 @@
 """HTTP verbs for ad-hoc requests, by the same functions as the queue's handlers."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self
 
 from fastapi import APIRouter, Request
 from pydantic import Field, model_validator
@@ -12,15 +12,14 @@ from poolbench.errors import InputError
 from poolbench.http.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
-from poolbench_steerer.errors import ClientGoneError, OverloadedError
+from poolbench_steerer.errors import OverloadedError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
+from poolbench_steerer.http.leaving import until_disconnect
+from poolbench_steerer.http.named import Named
 from poolbench_steerer.http.steering import SteeringBody, model_of, receipt_body, resolve, units_of
 from poolbench_steerer.tokens import repeated_4grams
-
-if TYPE_CHECKING:
-    from poolbench_steerer.http.named import Named
 
 
 class GenerateBody(bounds.RequestBody):
@@ -63,7 +62,7 @@ class CheckBody(bounds.RequestBody):
 class Verbs:
     """The verbs, as coroutines of any event loop."""
 
-    def __init__(self, host: EngineHost, admission: "Admission", named: "Named") -> None:
+    def __init__(self, host: EngineHost, admission: "Admission", named: Named) -> None:
         self.host = host
         self.admission = admission
         self.named = named
@@ -142,9 +141,6 @@ class Verbs:
         return {"model": model.id, "texts": rows}
 
 
-_T = TypeVar("_T")
-
-
 class Admission:
     """Counts the texts that HTTP requests wait for; one event loop uses it."""
 
@@ -165,24 +161,3 @@ class Admission:
             yield
         finally:
             self.num_pending -= count
-
-
-async def until_disconnect(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """Return the result of `work`; cancel it and raise ClientGoneError as soon as the client has gone."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGoneError("the client has gone")
-        return working.result()
-    finally:
-        leaving.cancel()
-        working.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _gone(request: Request) -> None:
-    # The body has been read, so the only message left to come is the end of the connection.
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

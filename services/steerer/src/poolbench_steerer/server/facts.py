@@ -9,8 +9,7 @@ from typing import Any
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Piece
-from poolbench_steerer.engine.requests import Scores
-from poolbench_steerer.engine.stopping import Stopped
+from poolbench_steerer.engine.stopping import Scores, Stopped
 from poolbench_steerer.http.probes import pooled_score
 from poolbench_steerer.http.steering import ReadingBody, receipt_body
 from poolbench_steerer.server.fields import READING, Resolved
