@@ -85,8 +85,8 @@ def claims_of(compared: Sequence[SetComparison], noisy: Sequence[SetComparison])
         if all(side in enough for side in sides):
             sizes = [enough[side] for side in sides]
             published = [num_test_enough(published_of(*side)) for side in sides]
-            said, found = ("; ".join(map(_counted, part)) for part in (published, sizes))
-            yield Claim(text, said, found, bool(judge(*sizes)))
+            texts = ["; ".join(map(_counted, part)) for part in (published, sizes)]
+            yield Claim(text, texts[0], texts[1], bool(judge(*sizes)))
     if margins := [margin for comparison in compared if (margin := _margin(comparison)) is not None]:
         here = f"the bound has {min(margins):,.1f} to {max(margins):,.0f} times the recommended training examples"
         yield Claim("the training examples of the bound are enough", "verified on its sets", here, min(margins) >= 1)

@@ -53,13 +53,13 @@ class SteererService:
     def routes(self, router: APIRouter) -> None:
         """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
-        named = Named(self._directions, self._served, self._probes)
-        Verbs(self.host, admission, named).add_to(router)
+        names = Named(self._directions, self._served, self._probes)
+        Verbs(self.host, admission, names).add_to(router)
         self._vectors.add_to(router)
         self._served.add_to(router)
         self._probes.add_to(router)
         TokenizerVerbs(self.host).add_to(router)
-        CompletionVerbs(self.host, admission, named, self._served).add_to(router)
+        CompletionVerbs(self.host, admission, names, self._served).add_to(router)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine."""

@@ -128,8 +128,9 @@ class ReadBody(DirectionBody):
 
     def facts(self) -> dict[str, Any]:
         """Return which direction or probe a name meant."""
-        named = {} if self.named is None else {"direction": self.named.facts()}
-        return named if self._log_odds is None else {"probe": self._log_odds.probe}
+        if self._log_odds is not None:
+            return {"probe": self._log_odds.probe}
+        return {} if self.named is None else {"direction": self.named.facts()}
 
     @model_validator(mode="after")
     def _probe_of_a_concept(self) -> Self:

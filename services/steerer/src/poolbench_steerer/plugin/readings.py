@@ -82,8 +82,8 @@ class ReadingTable:
 
     def keep(self, batch: BatchReadings, scores_TK: np.ndarray) -> None:
         """Keep the scores of a batch, without those of requests whose row has another owner by now."""
-        kept = self._owners[batch.rows] == batch.owners
-        self._scores_RPK[batch.rows[kept], batch.positions[kept]] = scores_TK[batch.tokens[kept]]
+        current = self._owners[batch.rows] == batch.owners
+        self._scores_RPK[batch.rows[current], batch.positions[current]] = scores_TK[batch.tokens[current]]
 
     def scores(self, row: int, first: int, stop: int, num_readings: int) -> np.ndarray:
         """Return the scores of a row at positions `first` to `stop` - 1 [positions, readings], NaN where not read."""

@@ -21,7 +21,7 @@ from poolbench_steerer.plugin.spec import OPERATION_CODES
 NEVER = np.iinfo(np.int64).max
 #: How often each row exists, and which of these copies carries tokens that are not steered.
 NUM_COPIES, UNSTEERED = 3, 2
-#: Latest positions of a row whose counts can still be told apart from its totals (`SteeringState.latest_LRP`).
+#: Latest positions of a row whose counts can still be taken off its totals (`SteeringState.latest_LRP`).
 NUM_LATEST = 64
 #: What a row does at a layer: nothing, one addition, anything else.
 NOTHING, ONE_ADDITION, GENERAL = 0, 1, 2
