@@ -18,6 +18,7 @@ import psutil
 from common import Parser, require_device, write_report
 from steer import vllm_version
 from steering.batches import Sizes
+from steering.default import DefaultEngine
 from steering.measure import NUM_REGISTERED, measure, perplexity_rate, registration_s
 from steering.model import SHAPES, random_model
 from steering.reference import reference_rate
@@ -41,7 +42,7 @@ def main() -> None:
         if options.reference_prompts:
             reference = reference_rate(model, sizes_of(options, options.batches[0]), options.reference_prompts)
     ratios = {name: value["ratio"] for batch in batches for name, value in named(batch, batches[batch])}
-    steered = batches[options.batches[0]][f"k{max(options.settings)}"]["steered_tokens_per_s"]
+    steered = batches[options.batches[0]][f"k{max(options.settings)}"]["tokens_per_s"]
     ratios["steer.vs_reference"] = None if reference is None else steered / reference
     figures |= {"batches": {str(batch): value for batch, value in batches.items()}, "reference_tokens_per_s": reference}
     figures |= {"shape": vars(SHAPES[options.shape]), "environment": environment()}
@@ -61,12 +62,16 @@ def measure_engine(model: ModelRef, options: argparse.Namespace) -> tuple[dict[i
     config = SteererSettings(
         device=options.device, max_num_seqs=most, max_model_len=max(64, window), max_steered_requests=2 * most,
         max_num_batched_tokens=max(8192, 2 * most) if options.device == "cuda" else 2048,
-        gpu_memory_share=options.memory_share, enforce_eager=options.eager or None,
+        gpu_memory_share=options.memory_share / 2, enforce_eager=options.eager or None,
     )  # fmt: skip
     host = EngineHost(config)
 
     async def in_engine(engine: SteeringEngine) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-        comparisons = {batch: await measure(engine, sizes_of(options, batch)) for batch in options.batches}
+        default = DefaultEngine.start(model, config)
+        try:
+            comparisons = {batch: await measure(engine, default, sizes_of(options, batch)) for batch in options.batches}
+        finally:
+            default.llm.shutdown()
         return comparisons, {
             f"register_{NUM_REGISTERED}_vectors_s": await registration_s(engine),
             "perplexity_tokens_per_s": await perplexity_rate(engine, sizes_of(options, options.batches[0])),
@@ -128,7 +133,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=Sizes.prompt_tokens)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--reference-prompts", type=int, default=3, help="0 leaves the reference's way out")
-    parser.add_argument("--memory-share", type=float, default=0.85)
+    parser.add_argument("--memory-share", type=float, default=0.85, help="of both engines")
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs, to compare")
     parser.add_argument("--scratch", type=Path, default=None, help="folder for the weights")
     options = parser.options(shape="tiny", tokens=2, pairs=1, reference_prompts=1)

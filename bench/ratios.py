@@ -15,7 +15,11 @@ _VERBS = (
 
 def _steer(target: str) -> dict[str, str]:
     steered = {f"steer.k{number}": target for number in (1, 8, 64, 256)}
-    return steered | {"steer.reading": ">= .98", "steer.cold": ">= .90", "steer.vs_reference": ">= 10"}
+    return (
+        {"steer.unsteered": ">= .99"}
+        | steered
+        | {"steer.reading": ">= .98", "steer.cold": ">= .90", "steer.vs_reference": ">= 10"}
+    )
 
 
 #: The ratios that each benchmark writes at its default and at its smallest size, with the target or "" for none.
@@ -43,7 +47,7 @@ RATIOS: dict[str, dict[str, str]] = {
     "gpu_extract": _EXTRACT,
     "gpu_probe": {"probe.seconds_for_10000": "<= 60"},
     "gpu_steer": _steer(">= .97") | {f"steer.{name}.batch512": ">= .97" for name in ("k1", "k8", "k64", "k256")}
-    | {"steer.reading.batch512": ">= .98", "steer.cold.batch512": ">= .90"},
+    | {"steer.unsteered.batch512": ">= .99", "steer.reading.batch512": ">= .98", "steer.cold.batch512": ">= .90"},
     "holmes": {
         "holmes.vs_reference": ">= 10",
         "holmes.forwards": "<= 1.0",

@@ -1,4 +1,4 @@
-"""Steered against unsteered throughput, and against the reference code.
+"""Throughput of the steered engine against vLLM's default engine, and against the reference code.
 
     python bench/steer.py [--model demo] [--batch 256] [--tokens 64] [--pairs 9] [--smallest]
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from common import Parser, write_report
 from steering.batches import Sizes
+from steering.default import DefaultEngine
 from steering.measure import NUM_REGISTERED, measure, perplexity_rate, registration_s
 from steering.reference import reference_rate
 from steering.scorers import shared_pass
@@ -30,7 +31,11 @@ def main() -> None:
     service = SteererService(EngineHost(config))
 
     async def in_engine(engine: SteeringEngine) -> tuple[dict[str, Any], dict[str, Any]]:
-        compared = await measure(engine, sizes)
+        default = DefaultEngine.start(model, config)
+        try:
+            compared = await measure(engine, default, sizes)
+        finally:
+            default.llm.shutdown()
         beside = {
             f"register_{NUM_REGISTERED}_vectors_s": await registration_s(engine),
             "perplexity_tokens_per_s": await perplexity_rate(engine, sizes),
@@ -45,7 +50,7 @@ def main() -> None:
     figures["scoring"] = shared_pass(load_calibration()["text"].to_pylist()[: 8 if options.smallest else None])
     reference = reference_rate(model, sizes, options.reference_prompts)
     ratios = {f"steer.{name}": comparison["ratio"] for name, comparison in compared.items()}
-    ratios["steer.vs_reference"] = compared[f"k{max(sizes.settings)}"]["steered_tokens_per_s"] / reference
+    ratios["steer.vs_reference"] = compared[f"k{max(sizes.settings)}"]["tokens_per_s"] / reference
     figures |= {"reference_tokens_per_s": reference, "vllm": vllm_version()}
     write_report("steer", options, ratios, figures)
 

@@ -1,4 +1,4 @@
-"""Steered against unsteered batches in one engine, a cold burst of new vectors, and other rates."""
+"""Batches of an engine against the same unsteered in vLLM's default engine, and other rates."""
 
 import time
 from collections.abc import Sequence
@@ -9,19 +9,20 @@ import numpy as np
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
 from steering.batches import ORDINARY, Sizes, prompts, reading_requests, requests, unit_vectors
+from steering.default import DefaultEngine
 from steering.rates import Rates, Side, Watch, compared, empty_prefix_cache, interleaved, run
 
 NUM_REGISTERED = 1000
 
 
-async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
-    """Return every comparison by name (k1, k8, ..., reading and cold)."""
+async def measure(engine: SteeringEngine, default: DefaultEngine, sizes: Sizes) -> dict[str, Any]:
+    """Return every comparison by name (unsteered, k1, k8, ..., reading and cold)."""
     rng, most = np.random.default_rng(0), max(sizes.settings)
     ids = await engine.register(unit_vectors(rng, most, engine.bank.width))
     plain = requests(engine, sizes, None)
 
-    async def unsteered(_: int) -> Rates:
-        return await run(engine, plain)
+    async def base(_: int) -> Rates:
+        return await run(default, plain)
 
     def steered(batch: Sequence[GenerationRequest]) -> Side:
         async def side(_: int) -> Rates:
@@ -29,8 +30,9 @@ async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
 
         return side
 
-    await unsteered(0)
-    await run(engine, requests(engine, sizes, ids[: min(8, most)]))  # both ways are warm
+    await base(0)
+    for batch in (plain, requests(engine, sizes, ids[: min(8, most)])):  # all ways are warm
+        await run(engine, batch)
     bursts = [unit_vectors(rng, most, engine.bank.width) for _ in range(sizes.pairs)]
 
     async def cold(index: int) -> Rates:
@@ -40,9 +42,10 @@ async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
         generations = await engine.generate(requests(engine, sizes, fresh))
         return watch.rates(sum(len(generation.token_ids) for generation in generations))
 
-    sides: dict[str, Side] = {f"k{n}": steered(requests(engine, sizes, ids[:n])) for n in sizes.settings}
+    sides: dict[str, Side] = {"unsteered": steered(plain)}
+    sides |= {f"k{n}": steered(requests(engine, sizes, ids[:n])) for n in sizes.settings}
     sides["reading"] = steered(reading_requests(engine, sizes, ids))
-    pairs = await interleaved(unsteered, sides | {"cold": cold}, sizes.pairs)
+    pairs = await interleaved(base, sides | {"cold": cold}, sizes.pairs)
     return {name: compared(rates) for name, rates in pairs.items()}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
+from steering.default import DefaultEngine
 
 Side = Callable[[int], Awaitable["Rates"]]
 
@@ -32,15 +33,15 @@ class Watch:
         return Rates(num_tokens / (time.perf_counter() - self._began), num_tokens / (cpu_seconds() - self._used))
 
 
-async def run(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> Rates:
+async def run(engine: SteeringEngine | DefaultEngine, batch: Sequence[GenerationRequest]) -> Rates:
     """Run one batch from an empty prefix cache."""
     await empty_prefix_cache(engine)
     watch = Watch()
-    generations = await engine.generate(batch)
-    return watch.rates(sum(len(generation.token_ids) for generation in generations))
+    texts = await engine.generate(batch)
+    return watch.rates(sum(len(text.token_ids) for text in texts))
 
 
-async def empty_prefix_cache(engine: SteeringEngine) -> None:
+async def empty_prefix_cache(engine: SteeringEngine | DefaultEngine) -> None:
     """Empty the prefix cache, so that every batch of a pair finds the same. Raise RuntimeError if vLLM fails to."""
     if await engine.llm.reset_prefix_cache() is False:
         raise RuntimeError("the prefix cache could not be emptied: something still runs in the engine")
@@ -53,32 +54,32 @@ def cpu_seconds() -> float:
     return sum(process_times.user + process_times.system for process_times in times)
 
 
-async def interleaved(plain: Side, sides: Mapping[str, Side], num_pairs: int) -> dict[str, list[tuple[Rates, Rates]]]:
-    """Return pairs of (unsteered, steered) by name; every other pair runs in the other order.
+async def interleaved(base: Side, sides: Mapping[str, Side], num_pairs: int) -> dict[str, list[tuple[Rates, Rates]]]:
+    """Return pairs of (base, side) by name; every other pair runs in the other order.
 
     All names take turns, so that a machine that becomes warm or busy affects them alike.
     """
     pairs: dict[str, list[tuple[Rates, Rates]]] = {name: [] for name in sides}
     for index in range(num_pairs):
-        for name, steered in sides.items():
+        for name, side in sides.items():
             if index % 2:
-                after = await steered(index)
-                pairs[name].append((await plain(index), after))
+                after = await side(index)
+                pairs[name].append((await base(index), after))
             else:
-                before = await plain(index)
-                pairs[name].append((before, await steered(index)))
+                before = await base(index)
+                pairs[name].append((before, await side(index)))
     return pairs
 
 
 def compared(pairs: Sequence[tuple[Rates, Rates]]) -> dict[str, Any]:
-    """Return the ratio of steered to unsteered, its pairs, and the same in CPU time, which other work disturbs less."""
-    wall = sorted(steered.wall / plain.wall for plain, steered in pairs)
-    cpu = sorted(steered.cpu / plain.cpu for plain, steered in pairs)
+    """Return the ratio of a side to the base, its pairs, and the same in CPU time, which other work disturbs less."""
+    wall = sorted(side.wall / base.wall for base, side in pairs)
+    cpu = sorted(side.cpu / base.cpu for base, side in pairs)
     return {
         "ratio": statistics.median(wall),
         "wall_ratios": [round(value, 3) for value in wall],
         "cpu_ratio": statistics.median(cpu),
         "cpu_ratios": [round(value, 3) for value in cpu],
-        "unsteered_tokens_per_s": statistics.median(plain.wall for plain, _ in pairs),
-        "steered_tokens_per_s": statistics.median(steered.wall for _, steered in pairs),
+        "default_tokens_per_s": statistics.median(base.wall for base, _ in pairs),
+        "tokens_per_s": statistics.median(side.wall for _, side in pairs),
     }

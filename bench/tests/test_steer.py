@@ -42,4 +42,4 @@ def test_settings_take_turns_and_pairs_alternate_their_order_and_give_the_median
     found = compared(pairs["one"])
     assert found["ratio"] == found["cpu_ratio"] == 0.9
     assert found["wall_ratios"] == [0.5, 0.9, 0.95]
-    assert (found["unsteered_tokens_per_s"], found["steered_tokens_per_s"]) == (20, 19)
+    assert (found["default_tokens_per_s"], found["tokens_per_s"]) == (20, 19)

@@ -101,7 +101,9 @@ def unguarded(worker: Any) -> None:
     """Takes the second barrier away."""
     from poolbench_steerer.plugin import operators
 
-    def write(hidden: Any, state: Any, layer: int, tokens_and_rows: Any, before: Any, after: Any, met: Any) -> None:
+    def write(
+        hidden: Any, state: Any, layer: int, tokens_and_rows: Any, before: Any, after: Any, met: Any, spared: Any = None
+    ) -> None:
         tokens, rows = tokens_and_rows
         hidden.index_copy_(0, tokens, after)
         operators._count(state.changed_LR[layer], rows, (after - before).abs().amax(dim=1) > 0)

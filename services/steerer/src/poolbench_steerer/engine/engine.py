@@ -261,8 +261,8 @@ class SteeringEngine:
         self.num_repeated += count.repeated
         if count.beyond > _STEPS_AHEAD and not is_cut:
             raise ReceiptError(
-                f"{count.beyond} positions were steered after the end of the text, and vLLM schedules at most "
-                f"{_STEPS_AHEAD} steps ahead; the text is discarded"
+                f"steering was not applied as asked: {count.beyond} positions behind the end of the text were steered, "
+                f"and vLLM schedules at most {_STEPS_AHEAD} steps ahead; the text is discarded"
             )
         return check(request.steering, count, num_prompt, count.end - num_prompt + 1)
 
