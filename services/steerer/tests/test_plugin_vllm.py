@@ -1,6 +1,5 @@
 """What the plug-in reads of vLLM and does in its model runner."""
 
-import ast
 import shutil
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Every operation equals Transformers for every architecture, with random weights and with weights as training leaves.
 
-Each engine takes 20 s and more to start. Two architectures with weights as training leaves them run in every test run,
-the others by `make test-models`.
+Each engine takes 20 s and more to start, so some architectures have random weights only. The lane `engines` runs one
+model, and the lane `architectures` the others.
 """
 
 import copy
@@ -30,9 +30,13 @@ SELF_TEST_NATS, ALLOWED_NATS = 2e-3, 1e-3
 ROUNDINGS = 8
 ARCHITECTURES = architectures(WIDTH)
 IN_CI = {("gemma2", True)}  # other files start Llama
+TRAINED = (
+    "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "olmo2", "opt", "phi3",
+    "qwen2", "qwen3", "stablelm",
+)  # fmt: skip
 CASES = [
     pytest.param(name, trained, marks=() if (name, trained) in IN_CI else pytest.mark.lane(name="architectures"))
-    for name, trained in product(ARCHITECTURES, (False, True))
+    for name, trained in (*product(ARCHITECTURES, (False,)), *product(TRAINED, (True,)))
 ]
 
 
