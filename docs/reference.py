@@ -217,6 +217,10 @@ def _default(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else f"`{value}`"
 
 
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
 def _models() -> dict[str, str]:
     """Return what models.json, which `make test-models` writes, says of each architecture: the largest differences."""
     refused, largest = [], defaultdict[str, dict[str, float]](dict)
@@ -232,10 +236,8 @@ def _models() -> dict[str, str]:
                 largest[architecture][column] = max(value, largest[architecture].get(column, 0))
     encoders = [f"{name} ({row['encoder_states']:.1e})" for name, row in largest.items() if "encoder_states" in row]
     decoders = (
-        (title, block, *(f"{row[column]:.1e}" if column in row else "-" for column in _DECODERS.values()))
-        for title, block, row in sorted(
-            (each.title, each.block, largest[each.title]) for each in ARCHITECTURES.values()
-        )
+        (title, block, *(_figure(largest[title].get(column)) for column in _DECODERS.values()))
+        for title, block, _ in sorted(ARCHITECTURES.values())
     )
     refusals = paragraph(f"Refused: {'; '.join(refused)}.")
     return {

@@ -41,11 +41,11 @@ class Decoder:
 
     def final_norm(self, stream: torch.Tensor) -> torch.Tensor:
         """Apply the norm between the last block and the LM head. Raise RuntimeError if the norm is not known."""
-        known = [self._row.norm] if self._row else sorted({row.norm for row in ARCHITECTURES.values()})
-        norms = [norm for norm in (getattr(self.parent, name, None) for name in known) if norm is not None]
+        names = [self._row.norm] if self._row else sorted({row.norm for row in ARCHITECTURES.values()})
+        norms = [norm for norm in (getattr(self.parent, name, None) for name in names) if norm is not None]
         if len(norms) != 1:
             raise RuntimeError(
-                f"expected one final norm in {type(self.parent).__name__} ({', '.join(known)}), found {len(norms)}; "
+                f"expected one final norm in {type(self.parent).__name__} ({', '.join(names)}), found {len(norms)}; "
                 "the steering self-test needs it"
             )
         normed = norms[0](stream)
