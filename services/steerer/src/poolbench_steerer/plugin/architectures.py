@@ -46,7 +46,6 @@ ARCHITECTURES = {
     "helium": Architecture("Helium", "tensor", "norm"),
     "hunyuan_v1_dense": Architecture("HunYuan", "tensor", "norm"),
     "hyperclovax": Architecture("HyperCLOVA X", "first", "norm"),
-    "lfm2": Architecture("LFM2", "sum", "embedding_norm"),
     "llama": Architecture("Llama", "sum", "norm"),
     "ministral3": Architecture("Ministral 3", "sum", "norm"),
     "mistral": Architecture("Mistral", "sum", "norm"),
