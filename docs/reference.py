@@ -237,7 +237,7 @@ def _models() -> dict[str, str]:
     encoders = [f"{name} ({row['encoder_states']:.1e})" for name, row in largest.items() if "encoder_states" in row]
     decoders = (
         (title, block, *(_figure(largest[title].get(column)) for column in _DECODERS.values()))
-        for title, block, _ in sorted(ARCHITECTURES.values())
+        for title, block, _ in sorted(ARCHITECTURES.values(), key=lambda row: row.title.casefold())
     )
     refusals = paragraph(f"Refused: {'; '.join(refused)}.")
     return {

@@ -68,10 +68,6 @@ def architectures(width: int = 32) -> dict[str, Case]:
     multipliers = {
         "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "logits_scaling": 2.0,
     }  # fmt: skip
-    latent = {  # DeepSeek's attention
-        **base, "q_lora_rank": width // 2, "kv_lora_rank": width // 4, "qk_nope_head_dim": width // 8,
-        "qk_rope_head_dim": width // 8, "v_head_dim": width // 4, "num_key_value_heads": 4,
-    }  # fmt: skip
     # The released cap: at scores of 88 times the cap, the exponential of vLLM overflows on CPUs with AVX-512.
     capped = {"attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 24}
     rows = [
@@ -80,10 +76,7 @@ def architectures(width: int = 32) -> dict[str, Case]:
         Case("cohere", grouped),
         # Longer than the texts: the windows of vLLM are one token wider than those of Transformers.
         Case("cohere2", {**wide, **ALTERNATING, "sliding_window": 64}),
-        Case("deepseek_v2", {**latent, **routed, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}),
-        Case("deepseek_v3", {**latent, **routed, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1}),
         Case("ernie4_5", wide),
-        Case("ernie4_5_moe", {**wide, "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 3 * width // 4}),
         Case("exaone4", {**wide, **ALTERNATING}),
         Case("falcon", base, observed=False),
         Case("gemma", wide),
@@ -114,7 +107,6 @@ def architectures(width: int = 32) -> dict[str, Case]:
         Case("opt", {**base, "ffn_dim": 2 * width, "word_embed_proj_dim": width}),
         Case("phi", base),
         Case("phi3", {**grouped, **WINDOW}),
-        Case("phimoe", {**grouped, **local_experts}),
         Case("qwen2", grouped),  # as released; vLLM refuses windows
         Case("qwen2_moe", {**grouped, **shared_expert}),
         Case("qwen3", wide),
