@@ -101,7 +101,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def models_table(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
-    """Record figures of an architecture of `tests/zoo.py`, by name and kind of weights, for docs/models.md."""
+    """Record figures of an architecture of `tests/zoo.py`, by model type and kind of weights, for docs/models.md."""
     found: dict[str, dict[str, Any]] = {}
 
     def record(name: str, trained: bool, figures: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from poolbench_driver.pages.text import items, paragraph, schema, table
 from poolbench_driver.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, VOLATILE
 from poolbench_driver.sharing.submission import schema as submission_schema
 from poolbench_driver.vectors.card import VectorCard
+from poolbench_steerer.plugin.architectures import ARCHITECTURES
 
 FOLDER = Path(__file__).parent
 SERVICES = ("extractor", "pooler", "prober", "steerer", "scorer")
@@ -216,27 +217,31 @@ def _default(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else f"`{value}`"
 
 
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
 def _models() -> dict[str, str]:
     """Return what models.json, which `make test-models` writes, says of each architecture: the largest differences."""
     refused, largest = [], defaultdict[str, dict[str, float]](dict)
     for key, measures in json.loads((FOLDER / "models.json").read_text("utf-8")).items():
-        architecture = key.split("/")[0]
+        name = key.split("/")[0]  # the model type of a decoder
+        architecture = ARCHITECTURES[name].title if name in ARCHITECTURES else name
         for measure, value in measures.items():
-            service, _, name = measure.partition("_")
-            if name == "refuses":
+            service, _, figure = measure.partition("_")
+            if figure == "refuses":
                 refused.append(f"{architecture}, {service}: {' '.join(value.split())}")
             else:  # four operations are one column
                 column = measure if measure in _DECODERS.values() or service == "encoder" else "steered"
                 largest[architecture][column] = max(value, largest[architecture].get(column, 0))
     encoders = [f"{name} ({row['encoder_states']:.1e})" for name, row in largest.items() if "encoder_states" in row]
     decoders = (
-        (name, *(f"{row[column]:.1e}" if column in row else "-" for column in _DECODERS.values()))
-        for name, row in largest.items()
-        if "encoder_states" not in row
+        (title, block, *(_figure(largest[title].get(column)) for column in _DECODERS.values()))
+        for title, block, _ in sorted(ARCHITECTURES.values(), key=lambda row: row.title.casefold())
     )
     refusals = paragraph(f"Refused: {'; '.join(refused)}.")
     return {
-        "decoders": f"{table(('architecture', *_DECODERS), decoders)}\n\n{refusals}",
+        "decoders": f"{table(('architecture', 'block', *_DECODERS), decoders)}\n\n{refusals}",
         "encoders": paragraph(f"{'; '.join(encoders)}."),
     }
 

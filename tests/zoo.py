@@ -11,83 +11,118 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    BloomConfig,
-    FalconConfig,
-    Gemma2Config,
-    Gemma3Config,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTJConfig,
-    GPTNeoXConfig,
-    GptOssConfig,
-    LlamaConfig,
-    MambaConfig,
-    MistralConfig,
-    MixtralConfig,
-    Olmo2Config,
-    OPTConfig,
-    Phi3Config,
-    PhiConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen2MoeConfig,
-    Qwen3Config,
-    Qwen3MoeConfig,
-    SiglipVisionConfig,
-    StableLmConfig,
-)
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
 
 NUM_BLOCKS = 2
 VOCABULARY = 400
-#: The architectures of docs/models.md, as people call them.
-NAMES = {
-    "gpt2": "GPT-2",
-    "neox": "GPT-NeoX (Pythia)",
-    "opt": "OPT",
-    "falcon": "Falcon",
-    "stablelm": "StableLM",
-    "phi3": "Phi-3",
-    "qwen2": "Qwen2",
-    "qwen3": "Qwen3",
-    "olmo2": "OLMo 2",
-    "gemma2": "Gemma 2",
-    "gemma3": "Gemma 3",
-    "mixtral": "Mixtral",
-    "llama": "Llama",
-    "mistral": "Mistral",
-}
+
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One architecture: its configuration and what is special about it."""
+    """A small model: its type in Transformers, the settings that are not the default, and what is special about it."""
 
-    config: PreTrainedConfig
+    model_type: str
+    settings: Settings
     attention: str = "sdpa"
     observed: bool = True
 
+    @property
+    def config(self) -> PreTrainedConfig:
+        """Return the configuration, which some models change."""
+        return CONFIG_MAPPING[self.model_type](**self.settings)
 
-def cases(width: int = 32) -> dict[str, Case]:
-    """Return the architectures with this width and four heads. Windows are shorter than passages."""
-    old = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
-    base: dict[str, Any] = {
-        **old,
-        "hidden_size": width,
-        "intermediate_size": 3 * width // 2,
-        "num_hidden_layers": NUM_BLOCKS,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 128,
-    }
-    grouped: dict[str, Any] = {**base, "num_key_value_heads": 2}
-    wide: dict[str, Any] = {**grouped, "head_dim": width // 2}  # heads x head size differs from the width
-    window: dict[str, Any] = {"sliding_window": 6}
-    alternating: dict[str, Any] = {**window, "layer_types": ["sliding_attention", "full_attention"]}
-    experts: dict[str, Any] = {
-        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 3 * width // 4,
+
+class Shapes:
+    """Settings that many architectures share: this width, two blocks and four heads."""
+
+    def __init__(self, width: int) -> None:
+        self.tokens: Settings = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+        self.base: Settings = {
+            **self.tokens,
+            "hidden_size": width,
+            "intermediate_size": 3 * width // 2,
+            "num_hidden_layers": NUM_BLOCKS,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 128,
+        }
+        self.gpt2: Settings = {**self.tokens, "n_embd": width, "n_layer": NUM_BLOCKS, "n_head": 4, "n_positions": 128}
+        self.grouped: Settings = {**self.base, "num_key_value_heads": 2}
+        self.wide: Settings = {**self.grouped, "head_dim": width // 2}  # heads x head size differs from the width
+
+
+#: Shorter than passages.
+WINDOW: Settings = {"sliding_window": 6}
+ALTERNATING: Settings = {**WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+
+
+def architectures(width: int = 32) -> dict[str, Case]:
+    """Return the architectures of docs/models.md with this width, by model type."""
+    shapes = Shapes(width)
+    base, grouped, wide = shapes.base, shapes.grouped, shapes.wide
+    local_experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 3 * width // 4}
+    shared_expert = {**experts, "shared_expert_intermediate_size": 3 * width // 4}
+    routed = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 3 * width // 4}
+    multipliers = {
+        "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "logits_scaling": 2.0,
     }  # fmt: skip
-    gpt2: dict[str, Any] = {**old, "n_embd": width, "n_layer": NUM_BLOCKS, "n_head": 4, "n_positions": 128}
+    # The released cap: at scores of 88 times the cap, the exponential of vLLM overflows on CPUs with AVX-512.
+    capped = {"attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 24}
+    rows = [
+        Case("arcee", wide),
+        Case("bloom", {**shapes.tokens, "hidden_size": width, "n_layer": 2, "n_head": 4}, "eager", observed=False),
+        Case("cohere", grouped),
+        # Longer than the texts: the windows of vLLM are one token wider than those of Transformers.
+        Case("cohere2", {**wide, **ALTERNATING, "sliding_window": 64}),
+        Case("ernie4_5", wide),
+        Case("exaone4", {**wide, **ALTERNATING}),
+        Case("falcon", base, observed=False),
+        Case("gemma", wide),
+        Case("gemma2", {**wide, **WINDOW, **capped}),
+        Case("gemma3_text", {**wide, **ALTERNATING}),
+        Case("glm", wide),
+        Case("glm4", wide),
+        Case("glm4_moe", {**wide, **routed, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}),
+        Case("gpt2", shapes.gpt2),
+        Case("gpt_bigcode", shapes.gpt2),
+        Case("gpt_neox", base),
+        Case("gpt_oss", {**wide, **ALTERNATING, **local_experts}, "eager"),
+        Case("gptj", {**shapes.gpt2, "rotary_dim": 4}, "eager", observed=False),
+        Case("granite", {**grouped, **multipliers}),
+        Case("granitemoe", {**grouped, **local_experts, **multipliers}),
+        Case("helium", {**grouped, "head_dim": width // 4}),
+        Case("hunyuan_v1_dense", wide),
+        Case("hyperclovax", {**wide, **multipliers}),
+        Case("llama", wide),
+        Case("ministral3", wide),
+        Case("mistral", {**wide, **WINDOW}),
+        Case("mixtral", {**wide, **WINDOW, **local_experts}),
+        Case("nemotron", wide),
+        Case("olmo", grouped),
+        Case("olmo2", grouped),
+        Case("olmo3", {**grouped, **ALTERNATING}),
+        Case("olmoe", {**grouped, **experts}),
+        Case("opt", {**base, "ffn_dim": 2 * width, "word_embed_proj_dim": width}),
+        Case("phi", base),
+        Case("phi3", {**grouped, **WINDOW}),
+        Case("qwen2", grouped),  # as released; vLLM refuses windows
+        Case("qwen2_moe", {**grouped, **shared_expert}),
+        Case("qwen3", wide),
+        Case("qwen3_moe", {**wide, **experts}),
+        Case("seed_oss", wide),
+        Case("smollm3", grouped),
+        Case("stablelm", {**grouped, "use_qkv_bias": True}),
+        Case("starcoder2", {**grouped, **WINDOW}),
+        Case("vaultgemma", {**wide, **ALTERNATING, **capped}),
+    ]
+    return {row.model_type: row for row in rows}
+
+
+def variants(width: int = 32) -> dict[str, Case]:
+    """Return models with rarer settings, and a recurrent model, which only the extractor reads."""
+    shapes = Shapes(width)
     num_factors = width // 8
     longrope = {
         "rope_type": "longrope",
@@ -96,50 +131,25 @@ def cases(width: int = 32) -> dict[str, Case]:
         "long_factor": [1.0 + index for index in range(num_factors)],
         "original_max_position_embeddings": 24,
     }
+    siglip = {
+        "model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "image_size": 16, "patch_size": 8,
+    }  # fmt: skip
+    text = {"model_type": "gemma3_text", **shapes.wide, **ALTERNATING}
+    projected = {"ffn_dim": 2 * width, "word_embed_proj_dim": width // 2, "do_layer_norm_before": False}
+    stretched = {"rope_parameters": longrope, "original_max_position_embeddings": 24}
+    scaled = {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}
+    recurrent = {**shapes.tokens, "hidden_size": width, "num_hidden_layers": NUM_BLOCKS, "state_size": 4}
     return {
-        "llama": Case(LlamaConfig(**wide)),
-        "mistral": Case(MistralConfig(**wide, **window)),
-        # The released cap: at scores of 88 times the cap, the exponential of vLLM overflows on CPUs with AVX-512.
-        "gemma2": Case(Gemma2Config(**wide, **window, attn_logit_softcapping=50.0, query_pre_attn_scalar=24)),
-        "gemma3": Case(Gemma3TextConfig(**wide, **alternating)),
-        "gemma3_vision": Case(_gemma3_with_vision(Gemma3TextConfig(**wide, **alternating))),
-        "qwen2": Case(Qwen2Config(**grouped)),  # as released; vLLM refuses the next one
-        "qwen2_windows": Case(Qwen2Config(**grouped, **alternating, use_sliding_window=True)),
-        "qwen3": Case(Qwen3Config(**wide)),
-        "neox": Case(GPTNeoXConfig(**base)),
-        "neox_serial": Case(GPTNeoXConfig(**base, use_parallel_residual=False)),
-        "gpt2": Case(GPT2Config(**gpt2)),
-        "gpt2_scaled": Case(GPT2Config(**gpt2, scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True)),
-        "phi": Case(PhiConfig(**base)),
-        "phi3": Case(Phi3Config(**grouped, **window)),
-        "phi3_longrope": Case(Phi3Config(**grouped, rope_parameters=longrope, original_max_position_embeddings=24)),
-        "opt": Case(OPTConfig(**base, ffn_dim=2 * width, word_embed_proj_dim=width)),
-        "opt_projected": Case(
-            OPTConfig(**base, ffn_dim=2 * width, word_embed_proj_dim=width // 2, do_layer_norm_before=False)
-        ),
-        "stablelm": Case(StableLmConfig(**grouped, use_qkv_bias=True)),
-        "olmo2": Case(Olmo2Config(**grouped)),
-        "mixtral": Case(MixtralConfig(**wide, **window, num_local_experts=4)),
-        "qwen2_moe": Case(Qwen2MoeConfig(**grouped, **experts, shared_expert_intermediate_size=3 * width // 4)),
-        "qwen3_moe": Case(Qwen3MoeConfig(**wide, **experts)),
-        "gpt_oss": Case(GptOssConfig(**wide, **alternating, num_local_experts=4), attention="eager"),
-        "bloom": Case(BloomConfig(**old, hidden_size=width, n_layer=2, n_head=4), attention="eager", observed=False),
-        "falcon": Case(FalconConfig(**base), observed=False),
-        "gptj": Case(GPTJConfig(**gpt2, rotary_dim=4), attention="eager", observed=False),
-        "mamba": Case(
-            MambaConfig(**old, hidden_size=width, num_hidden_layers=NUM_BLOCKS, state_size=4),
-            attention="eager",
-            observed=False,
-        ),
+        # Its vision tower is exactly as deep as its text decoder.
+        "gemma3_vision": Case("gemma3", {"text_config": text, "vision_config": siglip, "mm_tokens_per_image": 4}),
+        "gpt2_scaled": Case("gpt2", {**shapes.gpt2, **scaled}),
+        "mamba": Case("mamba", recurrent, "eager", observed=False),
+        "neox_serial": Case("gpt_neox", {**shapes.base, "use_parallel_residual": False}),
+        "opt_projected": Case("opt", {**shapes.base, **projected}),
+        "phi3_longrope": Case("phi3", {**shapes.grouped, **stretched}),
+        "qwen2_windows": Case("qwen2", {**shapes.grouped, **ALTERNATING, "use_sliding_window": True}),
     }
-
-
-def _gemma3_with_vision(text: Gemma3TextConfig) -> PreTrainedConfig:
-    """Return a conditional-generation wrapper whose vision tower is exactly as deep as its text decoder."""
-    vision = SiglipVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=8
-    )
-    return Gemma3Config(text_config=text.to_dict(), vision_config=vision.to_dict(), mm_tokens_per_image=4)
 
 
 def random_model(case: Case, attention: str | None = None) -> Any:
@@ -171,7 +181,8 @@ def trained_like(model: Any, sink_ids: Sequence[int], seed: int = 0) -> Any:
         sink_ids: Tokens whose residual stream becomes thousands of times as large as the median.
     """
     generator = torch.Generator().manual_seed(seed)
-    offset = 1.0 if "gemma" in model.config.model_type else 0.0  # its norms scale by 1 + weight
+    ones = ("gemma", "nemotron")  # norms that scale by 1 + weight
+    offset = 1.0 if any(name in model.config.model_type for name in ones) else 0.0
     with torch.no_grad():
         table_VD = model.get_input_embeddings().weight
         std, median = table_VD.std(), table_VD.norm(dim=1).median()
@@ -182,7 +193,7 @@ def trained_like(model: Any, sink_ids: Sequence[int], seed: int = 0) -> Any:
                 parameter.normal_(std=0.1, generator=generator)
                 if _is_final(name):
                     parameter[list(OUTLIERS)] = 0
-            elif parameter.dim() == 1 and ("q_norm" in name or "k_norm" in name):
+            elif parameter.dim() == 1 and (len(parameter) != table_VD.shape[1] or "q_norm" in name or "k_norm" in name):
                 _scale(parameter, torch.empty_like(parameter).log_normal_(std=0.4, generator=generator), offset)
             elif parameter.dim() == 1:
                 factors_D = torch.empty_like(parameter).log_normal_(std=0.4, generator=generator) * _NORM_WEIGHT

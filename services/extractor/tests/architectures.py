@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.zoo import NAMES, Case, cases, random_model, trained_like
+from tests.zoo import Case, architectures, random_model, trained_like, variants
 from tokenizers import processors
 
 from poolbench_extractor.encode import Encoded, PassageTexts, encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
-CASES = cases()
-#: The architectures of docs/models.md, which are also tested with weights as training leaves them.
-BOTH = [(name, trained) for name in sorted(CASES) for trained in (False, True) if name in NAMES or not trained]
+ARCHITECTURES = architectures()
+CASES = ARCHITECTURES | variants()
+#: Architectures are also tested with weights as training leaves them.
+BOTH = [(name, trained) for name in sorted(CASES) for trained in (False, True) if name in ARCHITECTURES or not trained]
 LAYERS = (0, 1)
 SINKS = ("The", "No", "Rain", "Ça", "One")  # with which passages begin
 

@@ -6,7 +6,6 @@ import torch
 
 from poolbench_steerer.plugin.operators import bind, steer_output
 from poolbench_steerer.plugin.receipts import counts_of
-from poolbench_steerer.plugin.runner import decoder_blocks
 from poolbench_steerer.plugin.spec import OPERATION_CODES
 from poolbench_steerer.plugin.state import SteeringState
 
@@ -278,15 +277,6 @@ def test_the_op_survives_torch_compile():
     assert compiled(torch.ones(2, 2))[0].tolist() == [[5.0, 2.0], [2.0, 2.0]]
     state.begin_batch(np.array([0, 1]))
     assert compiled(torch.ones(2, 2))[0].tolist() == [[2.0, 2.0], [5.0, 2.0]]
-
-
-def test_blocks_are_found_by_number():
-    model = torch.nn.Module()
-    model.layers = torch.nn.ModuleList(Fused() for _ in range(3))
-    model.experts = torch.nn.ModuleList(Fused() for _ in range(5))
-    assert decoder_blocks(model, 3) == list(model.layers)
-    with pytest.raises(RuntimeError, match="found: none"):
-        decoder_blocks(model, 4)
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -1,6 +1,5 @@
 """What the plug-in reads of vLLM and does in its model runner."""
 
-import ast
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,7 @@ from poolbench_steerer.plugin.internals import (
     missing_internals,
     refuse_unsupported,
 )
-from poolbench_steerer.plugin.runner import adds_second, clear_blocks, final_norm, fuses, new_blocks, prepare_clearing
+from poolbench_steerer.plugin.runner import clear_blocks, new_blocks, prepare_clearing
 
 SOURCE = """
 class GPUModelRunner:
@@ -178,38 +177,3 @@ def test_gpus_clear_with_vllms_own_kernel():
     runner = SimpleNamespace(_init_kv_zero_meta=lambda: calls.append("set up"), _zero_block_ids="vLLM's own")
     prepare_clearing(runner, 6, torch.device("cuda"))
     assert (calls, runner._zero_block_ids) == (["set up"], "vLLM's own")
-
-
-def test_the_final_norm_is_the_models_own_not_a_blocks():
-    block = torch.nn.Module()
-    block.norm = torch.nn.LayerNorm(2)
-    inner = torch.nn.Module()
-    inner.layers = torch.nn.ModuleList([block])
-    inner.norm = torch.nn.LayerNorm(2)
-    model = torch.nn.Module()
-    model.model = inner
-    assert final_norm(model) is inner.norm
-    with pytest.raises(RuntimeError, match="no final norm"):
-        final_norm(block.norm)
-
-
-#: Blocks of vLLM that add the residual themselves, and blocks that leave it to the next norm.
-WHOLE = {"stablelm.py": "StablelmDecoderLayer", "commandr.py": "CohereDecoderLayer", "phimoe.py": "PhiMoEDecoderLayer",
-         "exaone4.py": "Exaone4DecoderLayer"}  # fmt: skip
-FUSED = {"llama.py": "LlamaDecoderLayer", "gemma2.py": "Gemma2DecoderLayer", "gemma3.py": "Gemma3DecoderLayer",
-         "qwen2.py": "Qwen2DecoderLayer", "mixtral.py": "MixtralDecoderLayer"}  # fmt: skip
-
-
-@pytest.mark.parametrize(("file", "block"), [*WHOLE.items(), *FUSED.items()])
-def test_whether_the_pair_of_a_block_is_to_be_added_follows_from_its_code(file, block):
-    source = (installed() / "model_executor" / "models" / file).read_text("utf-8")
-    (found,) = (each for each in ast.parse(source).body if getattr(each, "name", "") == block)
-    forward = next(each for each in found.body if getattr(each, "name", "") == "forward")
-    assert adds_second(ast.get_source_segment(source, forward)) is (file in WHOLE)
-
-
-def test_blocks_that_return_one_tensor_or_have_no_source_are_taken_as_they_are():
-    assert fuses(torch.nn.Linear(2, 2))
-    namespace = {"torch": torch}
-    exec("class Block(torch.nn.Module):\n  def forward(self, x, r):\n    x = x + r\n    return x, r", namespace)
-    assert fuses(namespace["Block"]())

@@ -1,8 +1,5 @@
-"""Hooks into vLLM's model runners: batches, seeded sampling, the model's blocks, and cleared cache blocks."""
+"""Hooks into vLLM's model runners: batches, seeded sampling, and cleared cache blocks."""
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -65,58 +62,6 @@ def keep_generators(runner: Any) -> None:
             held.clear()
 
     runner._sample, runner._bookkeeping_sync = sample_without_discarded, bookkeeping_and_restore
-
-
-def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Module]:
-    """Return the module list of a model with `num_layers` entries. Raise RuntimeError unless there is exactly one."""
-    module_lists = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers
-    ]
-    if len(module_lists) != 1:
-        names = ", ".join(name for name, _ in module_lists) or "none"
-        raise RuntimeError(f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}")
-    return list(module_lists[0][1])
-
-
-def fuses(block: torch.nn.Module) -> bool:
-    """Return whether the residual stream is the sum of the pair that a block returns, as in most blocks of vLLM.
-
-    Blocks of StableLM, Cohere and some other models return a pair whose first part already includes the second part,
-    so the first part is the whole stream. Only the code of a block tells which case holds. The self-test detects a
-    wrong result.
-    """
-    try:
-        return not adds_second(inspect.getsource(type(block).forward))
-    except (OSError, TypeError):  # no source
-        return True
-
-
-def adds_second(source: str) -> bool:
-    """Return whether a function returns a pair in which the first part was last set to a sum with the second part."""
-    tree = ast.parse(textwrap.dedent(source))
-    pairs = [
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
-    ]
-    if not pairs or len(pairs[-1].elts) < 2:
-        return False
-    first, second = (ast.unparse(element) for element in pairs[-1].elts[:2])
-    sets = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == first]
-    if not sets:
-        return False
-    value = max(sets, key=lambda node: node.lineno).value
-    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and second in names
-
-
-def final_norm(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the norm between the last block and the LM head."""
-    for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f", "final_norm"):
-        for path, module in model.named_modules():
-            if path.count(".") <= 2 and path.split(".")[-1] == name:
-                return module
-    raise RuntimeError(f"no final norm found in {type(model).__name__}; the steering self-test needs it")
 
 
 def prepare_clearing(runner: Any, num_blocks: int, device: torch.device) -> None:

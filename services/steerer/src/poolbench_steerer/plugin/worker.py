@@ -12,14 +12,12 @@ import torch
 
 from poolbench.settings import ProcessSettings
 from poolbench_steerer.plugin import WIRE_KEY
+from poolbench_steerer.plugin.decoder import Decoder
 from poolbench_steerer.plugin.internals import check_internals, refuse_unsupported
 from poolbench_steerer.plugin.operators import bind, halves, steer_output
 from poolbench_steerer.plugin.receipts import counts_of
 from poolbench_steerer.plugin.runner import (
     block_sizes,
-    decoder_blocks,
-    final_norm,
-    fuses,
     keep_generators,
     new_blocks,
     prepare_clearing,
@@ -43,12 +41,11 @@ class SteeringWorkerMixin:
         check_internals()
         super().load_model(**kwargs)  # type: ignore[misc]
         device: torch.device = self.model_runner.device
-        num_layers = config.model_config.hf_text_config.num_hidden_layers
-        self.steering = _new_state(config, num_layers, device)
+        self._decoder = Decoder(self.model_runner.get_model(), config.model_config.hf_text_config)
+        self.steering = _new_state(config, len(self._decoder.blocks), device)
         bind(self.steering)
-        self._blocks = decoder_blocks(self.model_runner.get_model(), num_layers)
-        for layer, block in enumerate(self._blocks):
-            block.register_forward_hook(steer_output(layer, fused=fuses(block)))
+        for layer, (block, fused) in enumerate(zip(self._decoder.blocks, self._decoder.fused, strict=True)):
+            block.register_forward_hook(steer_output(layer, fused=fused))
 
         def on_batch(request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
             self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
@@ -114,7 +111,7 @@ class SteeringWorkerMixin:
         stream = torch.frombuffer(bytearray(data), dtype=torch.float32)[None]
         with torch.inference_mode():
             hidden = stream.to(self.steering.device, self.vllm_config.model_config.dtype)
-            logits = model.compute_logits(final_norm(model)(hidden))
+            logits = model.compute_logits(self._decoder.final_norm(hidden))
         return logits[0].float().tolist()
 
     def steering_watched(self) -> list[list[float]]:
@@ -123,7 +120,7 @@ class SteeringWorkerMixin:
 
     def steering_tap_on(self, first_position: int) -> None:
         """Begin to keep the residual norms of tokens from `first_position` of their request on."""
-        self._tap = NormTap(self._blocks, self.steering, first_position)
+        self._tap = NormTap(self._decoder, self.steering, first_position)
 
     def steering_tap_off(self) -> list[list[float]]:
         """Return the norms by layer, in the order of the tokens, and keep no more."""
@@ -178,12 +175,13 @@ def end_with_owner(interval_s: float = 1.0) -> None:
 class NormTap:
     """Record residual norms of all tokens until closed. Compiled or captured graphs do not run its Python hooks."""
 
-    def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
+    def __init__(self, decoder: Decoder, state: SteeringState, first_position: int) -> None:
         self._state = state
         self._first_position = first_position
-        self._norms: list[list[float]] = [[] for _ in blocks]
+        self._norms: list[list[float]] = [[] for _ in decoder.blocks]
         self._handles = [
-            block.register_forward_hook(self._hook(layer, fuses(block))) for layer, block in enumerate(blocks)
+            block.register_forward_hook(self._hook(layer, fused))
+            for layer, (block, fused) in enumerate(zip(decoder.blocks, decoder.fused, strict=True))
         ]
 
     def close(self) -> list[list[float]]:
