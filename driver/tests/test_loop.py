@@ -123,9 +123,17 @@ def test_what_already_waits_is_not_sent_twice(bench: Bench) -> None:
     loop.run()
     assert list(loop.in_flight) == [A.task_id]
     loop._send(A)
-    consumer = bench.consume()
+    consumers, num_ticks = [], bench.notes.num_ticks
+
+    def consume() -> None:
+        wait_until(lambda: bench.notes.num_ticks > num_ticks)  # the next loop has seen what waits
+        consumers.append(bench.consume())
+
+    consuming = threading.Thread(target=consume, daemon=True)
+    consuming.start()
     bench.loop(A).run()
-    assert consumer.taken.count(A.task_id) == 1
+    consuming.join()
+    assert consumers[0].taken.count(A.task_id) == 1
 
 
 def test_only_a_few_tasks_wait_at_a_time(bench: Bench) -> None:
