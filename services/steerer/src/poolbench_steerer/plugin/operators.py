@@ -158,7 +158,7 @@ def _write(
     if spared_N is not None:
         _count(state.spared_LR[layer], rows_N, spared_N)
         flags_N += SPARED * spared_N
-    latest_RP.view(-1).index_copy_(0, places_N, flags_N)
+    latest_RP.view(-1).index_copy_(0, places_N, flags_N.to(torch.uint8))
 
 
 def _count(counts_R: torch.Tensor, rows_N: torch.Tensor, flags_N: torch.Tensor) -> None:

@@ -71,7 +71,7 @@ class SteeringState:
         self.conditions_21R = torch.zeros(self.rows.conditions.shape, device=device)
         self.spared_T = torch.zeros(num_tokens, dtype=torch.int32, device=device)
         self.token_places_T = torch.zeros(num_tokens, dtype=torch.int64, device=device)
-        self.latest_LRP = torch.zeros((num_layers, num_rows, NUM_LATEST), dtype=torch.int32, device=device)
+        self.latest_LRP = torch.zeros((num_layers, num_rows, NUM_LATEST), dtype=torch.uint8, device=device)
         self.watched_WD = torch.zeros(NUM_WATCHED, width, device=device)
         self.last_layer = num_layers - 1
         self._token_rows = np.zeros(0, dtype=np.int64)  # those of the running batch, on the host
