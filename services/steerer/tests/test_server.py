@@ -304,6 +304,20 @@ def test_every_position_of_a_prompt_can_be_steered(client, reference, prompt_ids
     assert choice.logprobs.token_logprobs != plain.logprobs.token_logprobs
 
 
+def where(**condition: Any) -> dict[str, Any]:
+    """Steering by `tide` at its layer, with a condition."""
+    return {"steering": {"concept": "tide", "alpha": 8.0, "where": condition}}
+
+
+@pytest.mark.parametrize("read", ["mill:1", "demo+tide", {"concept": "mill", "layer": 0, "offset": 2.0}])
+def test_a_condition_names_a_vector_of_the_server(client, read) -> None:
+    plain, unsteered = (complete(client, extra).choices[0] for extra in ({"steering": "tide@8"}, {}))
+    always, never = (complete(client, where(read=read, above=bound)).choices[0] for bound in (-1e6, 1e6))
+    assert (always.token_ids, never.token_ids) == (plain.token_ids, unsteered.token_ids)
+    assert always.steering_receipt["where"]["positions_spared"] == 0
+    assert never.steering_receipt["where"]["positions_spared"] == never.steering_receipt["positions_expected"] == 8
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("extra", "reason"),
@@ -323,6 +337,19 @@ def test_every_position_of_a_prompt_can_be_steered(client, reference, prompt_ids
         ({"steering": "tide@1e9"}, "neither JSON nor"),
         ({"steering": {"concept": "tide", "alpha": 1e9}}, "less than or equal to"),
         ({"reading": "tied"}, "unknown steering vector"),
+        ({"reading": {"concept": "tide", "stop_when": {}}}, "give exactly one of above and below"),
+        (
+            {"reading": {"concept": "tide", "stop_when": {"above": 1, "below": 2}}},
+            "give exactly one of above and below",
+        ),
+        ({"reading": {"concept": "tide", "stop_when": {"above": 1, "for_tokens": 0}}}, "greater than or equal to 1"),
+        (where(read="tied", above=1.0), "unknown steering vector 'tied'"),
+        (where(read="mill", above=1.0), "has no layer in its file"),
+        (where(read="mill:4", above=1.0), "read after layer 4, and the edit at layer 2 comes before"),
+        (where(read="mill:0"), "give exactly one of above and below"),
+        (where(read="mill:0", above=1e9), "less than or equal to"),
+        (where(read={"vector": [1.0, 2.0], "layer": 1}, below=0.0), "hidden width is 256"),
+        (where(read={"concept": "tide", "probe": True}, below=0.0), "has vectors, and no probes"),
     ],
 )
 def test_what_cannot_be_steered_is_refused_with_the_reason(client, extra, reason, stream) -> None:

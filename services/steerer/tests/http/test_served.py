@@ -181,6 +181,27 @@ def test_another_revision_and_a_second_steering_are_refused(http, client, name, 
     record.write_text(before)
 
 
+def test_a_condition_reads_a_served_vector_by_name(client, http, name, body, tiny_model) -> None:
+    """Whole or short; a vector of another model, an unknown name, and one with several layers are refused."""
+    steering = explicit(1.0, body)["steering"]
+
+    def ask(read: Any, **bound: float) -> Any:
+        extra = {"steering": steering | {"where": {"read": read, **bound}}, "ignore_eos": True}
+        return client.completions.create(model=str(tiny_model), prompt="The", max_tokens=4, extra_body=extra)
+
+    for read in (name, "tide"):
+        always, never = (ask(read, above=bound).choices[0].model_extra["steering_receipt"] for bound in (-1e6, 1e6))
+        assert (always["where"]["positions_spared"], never["where"]["positions_spared"]) == (0, 4)
+        assert always["where"]["layer"] == LAYER
+    edits = [edit | {"layer": layer} for layer in (1, 2) for edit in body["steering"]["edits"]]
+    assert http.post("/served", json=body | {"name": "two", "steering": {"edits": edits}}).status_code == 200
+    for read, said in ((f"{name}d", "tided"), ("demo+tide", "is a vector of demo"), ("two", "several vectors")):
+        with pytest.raises(openai.APIStatusError, match=said) as refused:
+            ask(read, above=0.0)
+        assert refused.value.status_code in (400, 404)
+    http.delete("/served", params={"id": f"{tiny_model}+two"})
+
+
 @pytest.fixture(scope="module")
 def probe(http: httpx.Client, tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
     body = {

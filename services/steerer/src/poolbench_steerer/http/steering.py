@@ -175,6 +175,10 @@ class WhereBody(BoundBody):
         assert isinstance(self.read, ReadBody)
         return self.read
 
+    def facts(self) -> dict[str, Any]:
+        """Return which direction or probe a name of a run meant."""
+        return self.read.facts() if isinstance(self.read, ReadBody) else {}
+
 
 class StopBody(BoundBody):
     """When a text ends: once a score is above, or below, a bound for `for_tokens` new tokens in a row.
@@ -344,7 +348,7 @@ def receipt_body(receipt: Receipt | None, body: SteeringBody | None) -> dict[str
     if body is not None and body.limit is not None:
         sent["limit"] = body.limit
     if body is not None and body.where is not None:
-        sent["where"] |= body.where.body.facts()
+        sent["where"] |= body.where.facts()
     return sent
 
 
