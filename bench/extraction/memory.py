@@ -86,7 +86,7 @@ def summary(peaks: dict[str, Peak] | None) -> dict[str, Any]:
 def _resident_peak(side: str, size: Size, num_threads: int) -> Peak:
     torch.set_num_threads(num_threads)
     work = size.work()
-    SIDES[side](work.first(1))  # loads libraries and makes their buffers, which are no part of the work
+    SIDES[side](work.first(1))  # loads libraries and makes their buffers, which the figures leave out
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = reset_peak()

@@ -60,7 +60,7 @@ def test_a_strength_outside_the_limit_is_refused_lowered_or_served_on_request(tm
     assert served_body(vector, None, None, None, beyond="lower")["strength"] == 0.35
     beyond = served_body(vector, None, None, None, beyond="serve")
     assert (beyond["strength"], beyond["limit"]) == (0.6, LEVELS | {"strength": 0.35})
-    with pytest.raises(InputError, match="there is no limit to lower it to"):
+    with pytest.raises(InputError, match="cannot be lowered to the limit"):
         served_body(vector, None, -0.1, None, beyond="lower")
 
 

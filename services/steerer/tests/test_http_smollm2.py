@@ -68,6 +68,37 @@ def likelihoods(client: openai.OpenAI, model: Path, texts: list[str], steering: 
     return [np.array(choice.logprobs.token_logprobs[1:-1]) for choice in made.choices]
 
 
+def test_a_score_ends_a_chat_and_spares_positions(client, smollm2, tokenizer, reference) -> None:
+    """The direction is that of the states of two sentences. Scores, end and spared positions are those by hand."""
+    states = [
+        reference(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states[LAYER + 1][0, -1]
+        for text in ("Paris is beautiful.", "Two and two are four.")
+    ]
+    vector = (states[0] - states[1]).detach().tolist()
+    reading = {"vector": vector, "layer": LAYER}
+    options = {"model": str(smollm2), "messages": QUESTION, "temperature": 0.0, "max_tokens": 16}
+
+    def ask(**extra: Any) -> Any:
+        return client.chat.completions.create(extra_body=extra, logprobs=True, **options).choices[0]
+
+    scores = ask(reading=reading).model_extra["reading"]["scores"]
+    last = int(np.argmax(scores[1:])) + 1
+    bound = (scores[last] + max(scores[:last])) / 2 if scores[last] > max(scores[:last]) else max(scores) - 1e-3
+    end = next(number for number, score in enumerate(scores) if score > bound)
+    stopped = ask(reading=reading | {"stop_when": {"above": bound}})
+    assert len(stopped.logprobs.content) == end + 1 and stopped.finish_reason == "stop"
+    assert stopped.model_extra["reading"]["stopped"]["value"] == pytest.approx(scores[end], abs=0.01)
+    # Edits at a later layer change no score at this one, so the first decision is that of the unsteered text.
+    edit = {"vector": vector, "layer": LAYER + 3, "strength": 0.1}
+    spared = ask(steering=edit | {"where": {"read": reading, "above": max(scores) + 1}})
+    assert spared.message.content == ask().message.content
+    proof = spared.model_extra["steering_receipt"]
+    assert proof["where"]["positions_spared"] == proof["positions_expected"] == len(spared.logprobs.content)
+    some = ask(steering=edit | {"where": {"read": reading, "above": min(scores)}}).model_extra["steering_receipt"]
+    assert some["positions_changed"] + some["where"]["positions_spared"] == some["positions_expected"]
+    assert some["positions_changed"] > 0
+
+
 @pytest.mark.lane(name="real-text")
 def test_a_chat_answers_by_the_models_template_as_transformers_does(client, smollm2, tokenizer, reference) -> None:
     options = {"model": str(smollm2), "messages": QUESTION, "temperature": 0.0, "max_tokens": 16}

@@ -64,5 +64,5 @@ def _within(limit: Limit | None, strength: float, beyond: Beyond) -> float:
     if beyond == "refuse":
         raise InputError(f"{outside}; --lower serves the limit, --beyond-limit this strength")
     if limit.strength is None or strength < 0:
-        raise InputError(f"{outside}; there is no limit to lower it to, --beyond-limit serves this strength")
+        raise InputError(f"{outside}; it cannot be lowered to the limit, --beyond-limit serves this strength")
     return limit.strength

@@ -12,7 +12,7 @@ from poolbench_steerer.tokens import Tokens, tokens_of
 
 pytestmark = pytest.mark.lane(name="engines")
 
-STOPPED = Stopped(StopRule(0, 1.0), 2.0)
+RULE = StopRule(0, 1.0)
 
 
 def output_of(token_ids: list[int], text: str) -> Any:
@@ -35,24 +35,32 @@ def tokens(model_ref: Any) -> Tokens:
     return tokens_of(model_ref)
 
 
-@pytest.mark.parametrize("joins", [False, True])
-def test_a_text_is_cut_within_an_output(host, model_ref, tokens, joins) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_text_is_cut_within_an_output(host, model_ref, tokens, streams) -> None:
+    """The third token of the second output ends the text."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
     first, second = tokens.encode_plain("The river"), tokens.encode_plain(" runs past the mill")
-    kept = [*first, *second[:3]]
+    expected = [*first, *second[:3]]
+    kind = RequestOutputKind.DELTA if streams else RequestOutputKind.FINAL_ONLY
 
     async def job(engine: Any) -> tuple[Any, Piece]:
-        assembly = Assembly(engine.llm, joins=joins)
-        assembly.taken(output_of([*first], "The river"), piece_of([*first]))
-        output, piece = output_of([*second], " runs past the mill"), piece_of([*second])
-        return assembly.taken(output, await assembly.cut(output, piece, 3, STOPPED))
+        assembly = Assembly(engine.llm, [RULE], SamplingParams(output_kind=kind))
+        await assembly.taken(output_of([*first], "The river"), piece_of([*first]))
+        piece = piece_of([*second])
+        scores = ((0.0,), (0.0,), *((2.0,) for _ in second[2:]))
+        taken = await assembly.taken(output_of([*second], " runs past the mill"), replace(piece, scores=scores))
+        assert assembly.num_tokens == len(expected)
+        return taken
 
     output, piece = host.run(model_ref, job)
     text = output.outputs[0]
-    assert text.text == tokens.decode(kept) if joins else "The river" + text.text == tokens.decode(kept)
-    assert list(text.token_ids) == list(piece.token_ids) == (kept if joins else kept[len(first) :])
+    assert ("The river" if streams else "") + text.text == tokens.decode(expected)
+    assert list(text.token_ids) == list(piece.token_ids) == (expected[len(first) :] if streams else expected)
     assert len(text.logprobs) == len(piece.logprobs or ()) == len(piece.scores) == len(piece.token_ids)
     assert (output.finished, text.finish_reason, text.stop_reason) == (True, "stop", "stop_when")
-    assert (piece.finish_reason, piece.stopped) == ("stop", STOPPED)
+    assert (piece.finish_reason, piece.stopped) == ("stop", Stopped(RULE, 2.0))
 
 
 def test_what_stands_in_the_first_piece_alone_stays() -> None:

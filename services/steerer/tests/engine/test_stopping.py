@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from services.steerer.tests.conftest import pieces_of
+from services.steerer.tests.conftest import pieces_of, settle
 from services.steerer.tests.engine.conftest import many_settings
 
 from poolbench.errors import InputError
@@ -87,5 +87,4 @@ def test_texts_end_where_their_scores_say_and_others_go_on(host, model_ref, prom
         if request.steering is not None and request.steering.live_by_layer:
             positions = request.steering.num_positions(len(request.prompt_ids), end)
             assert pieces[-1].receipt.by_layer[0].positions_expected == positions if positions else True
-    assert host.in_use() is not None
-    assert not any(host.in_use().values())
+    settle(host)  # nothing is in use any more

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from poolbench_steerer.engine.requests import Piece
-from poolbench_steerer.engine.stopping import Stopped
+from poolbench_steerer.engine.stopping import Stopped, StopRule, Watch
 
 if TYPE_CHECKING:
+    from vllm import SamplingParams
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -19,15 +20,51 @@ STOP_WHEN = "stop_when"
 
 
 class Assembly:
-    """The outputs of a text that may be cut. Without a stream they are joined to one."""
+    """Takes the outputs of one text, and ends the text where a rule says so.
 
-    def __init__(self, llm: AsyncLLM, *, joins: bool) -> None:
-        self._llm, self._joins = llm, joins
+    Rules look at each token. So vLLM gives each token as it comes, and they are joined to one output if the request has
+    no stream.
+
+    Attributes:
+        num_tokens: New tokens so far.
+        joins: Whether outputs are joined to one.
+    """
+
+    def __init__(self, llm: AsyncLLM, rules: Sequence[StopRule], params: SamplingParams) -> None:
+        """Set the kind of output in the sampling parameters."""
+        from vllm.sampling_params import RequestOutputKind
+
+        self.num_tokens = 0
+        self.joins = bool(rules) and params.output_kind == RequestOutputKind.FINAL_ONLY
+        if self.joins:
+            params.output_kind = RequestOutputKind.DELTA
+        self._llm, self._watch = llm, Watch(rules) if rules else None
         self._token_ids: list[int] = []
         self._text = ""
         self._whole: tuple[RequestOutput, Piece] | None = None
 
-    async def cut(self, output: RequestOutput, piece: Piece, num_tokens: int, stopped: Stopped) -> Piece:
+    async def taken(self, output: RequestOutput, piece: Piece) -> tuple[RequestOutput, Piece]:
+        """Return the next output with its piece, cut after the token that ends the text.
+
+        If outputs are joined, return all outputs so far as one.
+        """
+        fired = None if self._watch is None else self._watch.first(piece.scores)
+        if fired is not None:
+            piece = await self._cut(output, piece, fired[0] + 1, fired[1])
+        self.num_tokens += len(piece.token_ids)
+        if self._watch is not None:
+            self._token_ids += piece.token_ids
+            self._text += output.outputs[0].text
+        if not self.joins:
+            return output, piece
+        if self._whole is not None:
+            whole, before = self._whole
+            whole.add(output, aggregate=True)
+            output, piece = whole, before.joined(piece)
+        self._whole = output, piece
+        return self._whole
+
+    async def _cut(self, output: RequestOutput, piece: Piece, num_tokens: int, stopped: Stopped) -> Piece:
         """End an output and its piece after some tokens of it. Return the piece."""
         text = output.outputs[0]
         if num_tokens < len(piece.token_ids):
@@ -46,22 +83,10 @@ class Assembly:
             stopped=stopped,
         )
 
-    def taken(self, output: RequestOutput, piece: Piece) -> tuple[RequestOutput, Piece]:
-        """Return an output with its piece, or, if outputs are joined, all outputs so far as one."""
-        self._token_ids += piece.token_ids
-        self._text += output.outputs[0].text
-        if self._whole is not None:
-            whole, before = self._whole
-            whole.add(output, aggregate=True)
-            output, piece = whole, before.joined(piece)
-        if self._joins:
-            self._whole = output, piece
-        return output, piece
-
     async def _end_of_text(self, token_ids: Sequence[int]) -> str:
         """Return what tokens add to the text so far."""
         tokenizer: Any = self._llm.get_tokenizer()
-        if inspect.isawaitable(tokenizer):  # before vLLM 0.30
+        if inspect.isawaitable(tokenizer):  # in some releases of vLLM
             tokenizer = await tokenizer
         text = tokenizer.decode([*self._token_ids, *token_ids], skip_special_tokens=True)
         return str(text.removeprefix(self._text))

@@ -31,7 +31,6 @@ from poolbench_steerer.engine.requests import (
     sampling_params,
 )
 from poolbench_steerer.engine.rows import Rows, TaskPlaces, num_task_places
-from poolbench_steerer.engine.stopping import Watch
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.bank import Entry, VectorBank, check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
@@ -39,7 +38,6 @@ from poolbench_steerer.plugin.receipts import Receipt, check
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.outputs import RequestOutput
-    from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
 
 
@@ -166,30 +164,25 @@ class SteeringEngine:
         """
         self.limits.check(request, 0, spare=0)
         self._check_change(request)
-        params.output_kind, joins = _kind(request, params)
-        watch, assembly = Watch(request.stops), Assembly(self.llm, joins=joins)
+        assembly = Assembly(self.llm, request.stops, params)
         async with AsyncExitStack() as place:
             await place.enter_async_context(self._places.place(of_task=request.of_task))
             async with self._rows.lent() as row:
                 instructed = self._instructed(request, params, row, slots, prompt)
-                num_new, last = 0, None
+                last = None
                 async with aclosing(self._outputs(*instructed, request_id, **options)) as outputs:
                     async for output in outputs:
                         piece = Piece.of(output)
                         if request.readings:
-                            piece = await self._with_scores(piece, request, row, num_new)
+                            piece = await self._with_scores(piece, request, row, assembly.num_tokens)
                         for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
                             check_logprobs(logprobs.values() if logprobs else (), self.dtype)
-                        fired = watch.first(piece.scores) if request.stops else None
-                        if fired is not None:
-                            piece = await assembly.cut(output, piece, fired[0] + 1, fired[1])
-                        num_new += len(piece.token_ids)
-                        taken = assembly.taken(output, piece) if request.stops else (output, piece)
+                        taken = await assembly.taken(output, piece)
                         if output.finished:
                             last = taken
-                        elif not joins:
+                        elif not assembly.joins:
                             yield taken
-                        if fired is not None:
+                        if taken[1].stopped is not None:
                             break
                 await place.aclose()  # the next text of a task begins
                 if last is None:
@@ -197,7 +190,7 @@ class SteeringEngine:
                 output, piece = last
                 # Stop strings are looked for in this process, as are the ends by what is read.
                 is_cut = isinstance(output.outputs[0].stop_reason, str)
-                receipt = await self._proof(request, row, num_new, is_cut=is_cut)
+                receipt = await self._proof(request, row, assembly.num_tokens, is_cut=is_cut)
         yield output, replace(piece, receipt=receipt)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], *, of_task: bool = False) -> list[float]:
@@ -310,14 +303,6 @@ class SteeringEngine:
         if entries:
             data = np.stack([entry.vector for entry in entries]).astype("<f4").tobytes()
             await self.llm.collective_rpc("steering_upload", args=([entry.slot for entry in entries], data))
-
-
-def _kind(request: GenerationRequest, params: SamplingParams) -> tuple[RequestOutputKind, bool]:
-    """Return the outputs that vLLM is to give, and whether they are joined: rules look at every token."""
-    from vllm.sampling_params import RequestOutputKind
-
-    joins = bool(request.stops) and params.output_kind == RequestOutputKind.FINAL_ONLY
-    return RequestOutputKind.DELTA if joins else params.output_kind, joins
 
 
 def _prompt(token_ids: Sequence[int]) -> Any:
