@@ -11,11 +11,13 @@ import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from tests.blocking import waiting_forbidden
 from tests.lanes import lanes_of_tests
 
 from poolbench.settings import S3Settings
@@ -48,6 +50,9 @@ S3_FILES = (
     *("shared/tests/test_storage_behaviour", "shared/tests/storage/s3/", "bench/tests/test_store"),
     *("tests/system/clusters/test_bad_input", "driver/tests/cli/test_upkeep_backup"),
 )
+
+#: Folders of tests of code that answers requests.
+ANSWERING = ("services/", "shared/", "tests/system/gate/")
 
 #: A file system in memory, and the room in it that a run of all tests may need.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
@@ -97,6 +102,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", help="run the tests of this lane alone (with `-m lane`)")
     parser.addoption("--record", action="store_true", help=f"write how long each file took to {DURATIONS.name}")
     parser.addoption("--models-table", type=Path, help="file that gets what the tests of architectures measured")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_coroutine_waits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Coroutines of services wait for nothing but other coroutines, in the tests of what answers requests.
+
+    Playwright runs tests of pages in an event loop, where all code would count as a coroutine.
+    """
+    answers = request.path.relative_to(Path(__file__).parent).as_posix().startswith(ANSWERING)
+    with waiting_forbidden() if answers else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,8 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
+        if self._tokens is not None:
+            await self._tokens.refresh()
         request = Request(scope, receive)
         refusal = self._refusal(request)
         await (refusal or self._app)(scope, receive, send_guarded)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
@@ -38,10 +39,11 @@ def build_api(service: Service, token: str | Tokens, folders: Mapping[str, str] 
     """
     tokens = Tokens.fixed(token) if isinstance(token, str) else token
 
-    def holds_token(credentials: Credentials) -> bool:
+    async def holds_token(credentials: Credentials) -> bool:
+        await tokens.refresh()
         return credentials is not None and tokens.accept(credentials.credentials.encode())
 
-    def require_token(valid: Annotated[bool, Depends(holds_token)]) -> None:
+    async def require_token(valid: Annotated[bool, Depends(holds_token)]) -> None:
         if not valid:
             raise HTTPException(401, "missing or wrong token: send the header `Authorization: Bearer <token>`")
 
@@ -56,10 +58,11 @@ def build_api(service: Service, token: str | Tokens, folders: Mapping[str, str] 
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
         details = {"status": ServiceState.OK, **({"folders": folders} if folders else {}), **service.health()}
-        details["replica"] = about_replica()
         if details["status"] != ServiceState.OK:
             response.status_code = 503
-        return details if valid else {"status": details["status"]}
+        if not valid:
+            return {"status": details["status"]}
+        return {**details, "replica": await run_in_threadpool(about_replica)}
 
     router = APIRouter(dependencies=[Depends(require_token)])
     service.routes(router)

@@ -1,5 +1,6 @@
 """The bearer tokens that a process accepts. They are read again while it runs, so that a token can be replaced."""
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -18,8 +19,8 @@ class Tokens:
     """The tokens that are valid now: `POOLBENCH_TOKEN`, and while it is replaced `POOLBENCH_TOKEN_NEXT`.
 
     Args:
-        read: Returns the tokens, first the one that this process sends itself. It is called again when a token is
-            checked, at most once per `REREAD_S`. While it fails, the tokens that it returned last stay valid.
+        read: Returns the tokens, first the one that this process sends itself. `refresh` calls it again. While it
+            fails, the tokens that it returned last stay valid.
 
     Raises:
         ConfigError: There is no token, or `read` fails.
@@ -43,9 +44,13 @@ class Tokens:
         """Return one token that never changes. Raise ConfigError if it is empty."""
         return cls(lambda: (token,))
 
+    async def refresh(self) -> None:
+        """Read the tokens again if that was more than `REREAD_S` ago, in a thread: a file may be on a slow disk."""
+        if time.monotonic() - self._read_at_s >= REREAD_S:
+            await asyncio.to_thread(self._reread)
+
     def valid(self) -> tuple[str, ...]:
         """Return the tokens, first the one to send."""
-        self._reread()
         return self._valid
 
     def accept(self, sent: bytes) -> bool:
@@ -53,14 +58,13 @@ class Tokens:
 
         Hashes are compared, and all of them, so that the time tells nothing about a token.
         """
-        self._reread()
         digest = _digest(sent)
         matches = [hmac.compare_digest(valid, digest) for valid in self._digests]
         return any(matches)
 
     def _reread(self) -> None:
-        """Read the tokens again if that was long ago. One thread at a time: an older result must not come last."""
-        if time.monotonic() - self._read_at_s < REREAD_S or not self._reading.acquire(blocking=False):
+        """Read the tokens again, one thread at a time: an older result must not come last."""
+        if not self._reading.acquire(blocking=False):
             return
         try:
             self._take_again()

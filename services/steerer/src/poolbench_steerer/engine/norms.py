@@ -3,6 +3,7 @@
 Queue tasks take the extractor's calibration table instead; the definition is the same, real tokens only.
 """
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,8 @@ async def measure_texts(engine: SteeringEngine, tokens: Tokens) -> list[TextNorm
     first = tokens.num_leading_special
     measured = []
     await engine.llm.reset_prefix_cache()
-    for text in load_calibration().column("text").to_pylist():
+    calibration = await asyncio.to_thread(load_calibration)
+    for text in calibration.column("text").to_pylist():
         ids = tokens.encode(text)[: engine.limits.window - 2]
         await engine.llm.collective_rpc("steering_tap_on", args=(first,))
         try:

@@ -131,6 +131,17 @@ class ServedRecords:
 
         await asyncio.to_thread(write)
 
+    async def remove(self, path: str) -> bool:
+        """Remove a record; return whether there was one."""
+
+        def delete() -> bool:
+            found = self.store().exists(path)
+            if found:
+                self.store().delete(path)
+            return found
+
+        return await asyncio.to_thread(delete)
+
 
 class ServedVectors:
     """The names of steered models, and the verbs for them."""
@@ -164,11 +175,9 @@ class ServedVectors:
     async def remove(self, id: bounds.Name) -> dict[str, Any]:
         """Remove a name, with or without a strength, and return the others. Requests under way are finished."""
         name = SteeredName.parse(id)
-        path = "" if name is None else _path(name.model, name.name)
-        if not path or not await asyncio.to_thread(self._records.store().exists, path):
+        if name is None or not await self._records.remove(_path(name.model, name.name)):
             names = [facts["id"] for facts in (await self.served())["served"]]
             raise UnknownNameError("served vector", id, names or ["none"])
-        await asyncio.to_thread(self._records.store().delete, path)
         return await self.served()
 
     def facts(self) -> list[dict[str, Any]]:

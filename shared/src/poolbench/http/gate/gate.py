@@ -195,6 +195,7 @@ class Gate:
             return
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        await self._tokens.refresh()
         authorized = has_token(scope, self._tokens)
         if (service := health_of(scope)) is not None:
             await reply.json(*await self._health.look(service, authorized))

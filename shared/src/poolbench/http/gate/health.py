@@ -73,6 +73,7 @@ class HealthDesk:
         return task
 
     async def _ask(self, service: str, seen: "_Seen") -> None:
+        await self._tokens.refresh()
         for token in self._tokens.valid():
             reply = _Reply()
             try:
