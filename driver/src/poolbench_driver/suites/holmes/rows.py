@@ -132,6 +132,8 @@ def _entrants(plan: HolmesPlan) -> list[Row]:
         is_model = at.vectors is None
         entrants[entrant_of(scope, at)] = {
             "model": scope.model.ref.id if is_model else None,
+            "architecture": scope.model.architecture if is_model else None,
+            "num_parameters": scope.model.num_parameters if is_model else None,
             "control": at.control,
             "strategy": at.strategy if is_model else None,
             "layer": at.layer if is_model else None,
@@ -161,8 +163,16 @@ def _measures(scope: HolmesScope, at: ProbeCell, key: str, source: RowSource) ->
 
 def _predictions(scope: HolmesScope, at: ProbeCell, keys: Mapping[str, str], source: RowSource) -> Iterator[Row]:
     """Yield the test predictions of the first seed, with the texts of the instances left to the store."""
+    instances = scope.data[at.set].instances
+    words = dict(zip(instances["instance_id"].to_pylist(), instances["word"].to_pylist(), strict=True))
     for row in source.rows(keys["predictions"]):
         if row["split"] == "test" and row["seed"] == scope.config.seed:
             instance = {name: row[name] for name in ("instance_id", "seen")}
             answers = {name: None if row[name] is None else str(row[name]) for name in ("truth", "predicted")}
-            yield {"set": at.set, "entrant": entrant_of(scope, at), **instance, **answers}
+            yield {
+                "set": at.set,
+                "entrant": entrant_of(scope, at),
+                **instance,
+                **answers,
+                "word": words[row["instance_id"]],
+            }
