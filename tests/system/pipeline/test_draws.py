@@ -104,6 +104,8 @@ DRAWS_UNITS = {
     "poolbench_driver.pages.boards.agreement:_agreement": "concepts",
     "poolbench_driver.suites.ce_bench.families:SaeEntrant.beats": "subjects",
     "poolbench_driver.suites.humanoid.cosines:Cosines.ways": "words",
+    "poolbench_driver.suites.humanoid.rows:_shares": "words",
+    "poolbench_driver.suites.humanoid.rows:_excess": "neutral fine-tunes",
     "poolbench_driver.suites.poolbench.d3:Shifts.__init__": "openings",
     "poolbench_driver.suites.poolbench.d2:opening_weights": "openings, within each half",
     "poolbench_driver.find.selection:select": "openings of the half that figures are read on",
