@@ -51,6 +51,7 @@ KEEPS_GROUPS = {
     "poolbench_corpora.planted.build:_CorpusBuilder._document_rows": "documents",
     "poolbench_corpora.probing.samples:_order": "groups of the set",
     "poolbench_corpora.probing.data:as_passages": "groups of the set",
+    "poolbench_driver.statistics.pilots:sign_share": "groups of the set",
     "poolbench_driver.suites.holmes.plan:resolve": "groups of the set",
     "poolbench_driver.suites.holmes.rates:winning_rates": "phenomena",
     "poolbench_driver.suites.holmes.correlations:rates_by_type": "phenomena, within each type",
