@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
 from statistics import fmean, stdev
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from poolbench.contracts import Row
 from poolbench.statistics.bootstrap import group_weights
 from poolbench_driver.contract.page import Block, Column, Heads, Line, Part, Picture, Prose, Table
-from poolbench_driver.pages.drawing import chart, looks_of, number_axis, picture, points, trends
+from poolbench_driver.pages.drawing import Datum, chart, looks_of, number_axis, picture, points, trends
 from poolbench_driver.pages.plain import number
 from poolbench_driver.statistics.correlation import MIN_POINTS, spearman
 from poolbench_driver.statistics.winning_rate import present_means
@@ -29,16 +28,18 @@ from poolbench_driver.suites.holmes.view import Entrant, HolmesView
 
 #: Figures of one entrant by set.
 BySet = Mapping[str, float]
+#: Winning rates by type and entrant, each followed by its resamples [1 + R].
+Rates = Mapping[str, Mapping[str, np.ndarray]]
 #: Words that are shown, as in the paper, and entrants whose accuracy on them is shown.
-NUM_WORDS, _SHOWN = 20, 6
+NUM_WORDS, _SHOWN, _WORDS = 20, 6, "Frequent words"
 
 
 def figures(view: HolmesView) -> Iterator[Part]:
     """Yield the parts of a page. A part that the tables do not suffice for says which option keeps what it needs."""
-    table, names = score_table(view), [entrant.name for entrant in view.entrants]
-    rates = rates_by_type(table)
+    table = score_table(view)
+    rates = {kind: dict(zip(table.models, rates_RM.T, strict=True)) for kind, rates_RM in rates_by_type(table).items()}
     yield _reliability(view)
-    yield _types(view, table, {kind: rates_RM[:, _places(names, view.pooled)] for kind, rates_RM in rates.items()})
+    yield _types(view, table, rates)
     yield _words(view)
     if len({entrant.model for entrant in view.pooled}) > 1:
         yield _models(view, rates)
@@ -50,10 +51,6 @@ def score_table(view: HolmesView) -> ScoreTable:
     scores = [[entrant.score_by_set().get(name) for name in names] for entrant in view.entrants]
     types, phenomena = (np.array([row[column] for row in view.sets]) for column in ("type", "phenomenon"))
     return ScoreTable([e.name for e in view.entrants], names, types, phenomena, np.array(scores, float), 1.0, ())
-
-
-def _places(names: Sequence[str], entrants: Sequence[Entrant]) -> list[int]:
-    return [names.index(entrant.name) for entrant in entrants]
 
 
 def _of_metric(metric: str) -> Callable[[Entrant], BySet]:
@@ -88,17 +85,18 @@ def _reliability(view: HolmesView) -> Part:
         ),
         "selectivity": (view.pooled, _of_metric("probe.selectivity"), "more sets are needed: `--sets`"),
     }  # fmt: skip
-    sets, lines, drawn = {row["set"]: row for row in view.sets}, list[Line](), list[Block]()
+    lines, drawn = list[Line](), list[Block]()
     for name, (entrants, figure, instead) in measures.items():
-        scored = [(figure(entrant), _of_metric(SCORE)(entrant)) for entrant in entrants]
-        both = [(figures, scores, figures.keys() & scores.keys()) for figures, scores in scored]
-        x_by_set = _means([{of_set: figures[of_set] for of_set in names} for figures, _, names in both])
-        y_by_set = _means([{of_set: scores[of_set] for of_set in names} for _, scores, names in both])
-        rows = [sets[of_set] for of_set in sets if of_set in x_by_set]
-        x_n, y_n = (np.array([by_set[row["set"]] for row in rows]) for by_set in (x_by_set, y_by_set))
-        correlation = _spearman(x_n, y_n, np.array([row["phenomenon"] for row in rows]))
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for entrant in entrants:
+            values, scores = figure(entrant), _of_metric(SCORE)(entrant)
+            for of_set in values.keys() & scores.keys():
+                pairs.setdefault(of_set, []).append((values[of_set], scores[of_set]))
+        rows = [row for row in view.sets if row["set"] in pairs]
+        means_n2 = np.array([np.mean(pairs[row["set"]], axis=0) for row in rows]).reshape(-1, 2)
+        correlation = _spearman(means_n2, np.array([row["phenomenon"] for row in rows]))
         is_known = np.isfinite(correlation.value)
-        drawn += [_scatter(name, x_n, y_n, rows, view.types)] if is_known else []
+        drawn += [_scatter(name, means_n2, rows, view.types)] if is_known else []
         lines.append(Line.of(name, number(len(rows), "d"), correlation.cell(), "" if is_known else instead))
     heads: Heads = ["beside the score", "sets", Column("Spearman", has_intervals=True), Column("lacks", is_text=True)]
     note = (
@@ -109,26 +107,26 @@ def _reliability(view: HolmesView) -> Part:
     return Part("reliability", "Can the scores be trusted?", [Table.of(heads, lines), *drawn], "Reliability", note)
 
 
-def _spearman(x_n: np.ndarray, y_n: np.ndarray, groups_n: np.ndarray) -> Estimate:
+def _spearman(means_n2: np.ndarray, groups_n: np.ndarray) -> Estimate:
     """Return the rank correlation of two figures of sets, with an interval from a bootstrap over phenomena."""
-    value = float(spearman(x_n, y_n))
+    value = float(spearman(*means_n2.T))
     if not np.isfinite(value):
         return Estimate(value)
     counts_Rn = group_weights(groups_n, NUM_RESAMPLES, 0).astype(int)
-    samples = [float(spearman(x_n.repeat(counts_n), y_n.repeat(counts_n))) for counts_n in counts_Rn]
+    samples = [spearman(*means_n2.repeat(counts_n, axis=0).T) for counts_n in counts_Rn]
     return estimated(value, np.array(samples), -1.0, 1.0)
 
 
-def _scatter(name: str, x_n: np.ndarray, y_n: np.ndarray, sets: Sequence[Row], types: Sequence[str]) -> Picture:
+def _scatter(name: str, means_n2: np.ndarray, sets: Sequence[Row], types: Sequence[str]) -> Picture:
     rows = [
         {"x": x, "y": y, "series": row["type"], "says": f"{row['set']}: {name} {x:.3f}, score {y:.3f}"}
-        for x, y, row in zip(x_n.tolist(), y_n.tolist(), sets, strict=True)
+        for (x, y), row in zip(means_n2.tolist(), sets, strict=True)
     ]
     drawn = chart([points(rows, 30)], number_axis(name), number_axis("score"), 180, looks_of(types))
     return picture(f"Score against {name}", drawn)
 
 
-def _types(view: HolmesView, table: ScoreTable, rates: Mapping[str, np.ndarray]) -> Part:
+def _types(view: HolmesView, table: ScoreTable, rates: Rates) -> Part:
     """Return means of score, selectivity and discriminability by type, and how far the types order entrants alike."""
     by_measure = {
         "score": _means(list(map(_of_metric(SCORE), view.pooled))),
@@ -154,7 +152,8 @@ def _types(view: HolmesView, table: ScoreTable, rates: Mapping[str, np.ndarray])
             Prose(f"{MIN_POINTS} entrants are needed to correlate types: name more `--strategies`, `--layers` or runs.")
         )
     else:
-        taus = type_taus(dict(rates))
+        pooled = [entrant.name for entrant in view.pooled]
+        taus = type_taus({kind: np.transpose([of_kind[name] for name in pooled]) for kind, of_kind in rates.items()})
         pairs = [Line.of(first, second, tau.cell()) for (first, second), tau in taus.items()]
         heads = ["type", Column("with", is_text=True), Column("Kendall's tau", has_intervals=True)]
         blocks.append(Table.of(heads, pairs, "Do the types order entrants alike?"))
@@ -168,23 +167,17 @@ def _types(view: HolmesView, table: ScoreTable, rates: Mapping[str, np.ndarray])
 
 def _words(view: HolmesView) -> Part:
     """Return the accuracy on the words that are most frequent among the test instances, and on all others."""
-    heading, entrants, ordered = (
-        "Frequent words",
-        [entrant.name for entrant in view.entrants[:_SHOWN]],
-        list(view.words),
-    )
+    entrants, ordered = [entrant.name for entrant in view.entrants[:_SHOWN]], list(view.words)
     if not ordered:
-        lacks = "No set of the run reads single words, or an earlier version made the run, which kept no words: "
-        return Part(
-            "words", heading, [Prose(f"{lacks}run it with such sets, as `--sets planted-pos` or `'ud-pos-*'`.")]
-        )
+        lacks = "No set of the run reads single words, or an earlier version made the run and kept none: run it with "
+        return Part("words", _WORDS, [Prose(f"{lacks}such sets, as `--sets planted-pos` or `'ud-pos-*'`.")])
     frequent, others = ordered[:NUM_WORDS], ordered[NUM_WORDS:]
     groups = {word: [word] for word in frequent} | {f"the {len(frequent)} most frequent words": frequent}
     groups |= {"all other words": others} if others else {}
     lines = []
     for name, words in groups.items():
         answers = [[view.words[word].get(entrant, (0, 0)) for word in words] for entrant in entrants]
-        counts = [(sum(right for right, _ in of), sum(of_all for _, of_all in of)) for of in answers]
+        counts = np.sum(answers, axis=1).tolist()  # of each entrant right and all
         accuracies = (number(right / of_all if of_all else None) for right, of_all in counts)
         lines.append(Line.of(name, number(max(of_all for _, of_all in counts), "d"), *accuracies))
     note = (
@@ -192,72 +185,74 @@ def _words(view: HolmesView) -> Part:
         "Words are ordered by their number of these instances."
     )
     table = Table.of(["word", "instances", *entrants], lines)
-    return Part("words", heading, [table], "Words", note, is_folded=True)
+    return Part("words", _WORDS, [table], "Words", note, is_folded=True)
 
 
-def _models(view: HolmesView, rates: Mapping[str, np.ndarray]) -> Part:
+def _models(view: HolmesView, rates: Rates) -> Part:
     """Return winning rates by architecture, by size, and after minus before tuning."""
-    names = [entrant.name for entrant in view.entrants]
-    blocks: list[Block] = [*_by_architecture(view, rates, names), *_by_size(view, rates, names)]
-    blocks.append(_tuned(view, rates, names))
     note = (
         "Winning rates in percent among the entrants of this board, with intervals of 95 % from a bootstrap over "
         "phenomena."
     )
+    blocks = [_by_architecture(view, rates), _by_size(view, rates), _tuned(view, rates)]
     return Part("models", "Architecture, size and tuning", blocks, "Models", note)
 
 
-def _by_architecture(view: HolmesView, rates: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Block]:
-    described = sorted((entrant for entrant in view.pooled if entrant.architecture), key=lambda e: str(e.architecture))
-    groups = {kind: list(members) for kind, members in groupby(described, key=lambda e: str(e.architecture))}
+def _by_architecture(view: HolmesView, rates: Rates) -> Block:
+    groups: dict[str, list[Entrant]] = {}
+    for entrant in view.pooled:
+        if entrant.architecture is not None:
+            groups.setdefault(entrant.architecture, []).append(entrant)
     if len(groups) < 2:
-        yield Prose("To compare encoders and decoders, add a run of the other architecture.")
-        return
+        return Prose("To compare encoders and decoders, add a run of the other architecture.")
     lines = [
         Line.of(
             kind,
             number(len({entrant.model for entrant in members}), "d"),
-            *(resampled(rates_RM[:, _places(names, members)].mean(axis=1)).cell(".0f") for rates_RM in rates.values()),
+            *(
+                resampled(np.mean([of_kind[entrant.name] for entrant in members], axis=0)).cell(".0f")
+                for of_kind in rates.values()
+            ),
         )
         for kind, members in groups.items()
     ]
-    yield Table.of(["architecture", "models", *_with_intervals(rates)], lines, "By architecture")
+    heads: Heads = ["architecture", "models", *(Column(name, has_intervals=True) for name in rates)]
+    return Table.of(heads, lines, "By architecture")
 
 
-def _by_size(view: HolmesView, rates: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[Block]:
-    """Yield the winning rate of each entrant against the parameters of its model; a strategy at a layer is a line."""
-    sized = [entrant for entrant in view.pooled if entrant.num_parameters]
-    if len({entrant.num_parameters for entrant in sized}) < 2:
-        yield Prose("To compare sizes, add runs of models of other sizes.")
-        return
-    rows = []
-    for entrant in sized:
-        rate = resampled(rates[OVERALL][:, names.index(entrant.name)])
-        ends = rate.ends or (None, None)
-        millions = (entrant.num_parameters or 0) / 1e6
-        says = f"{entrant.name}: {millions:.4g} million parameters, {rate.value:.0f} %"
-        row = {"x": millions, "y": rate.value, "series": entrant.reading, "says": says}
-        rows.append(row | {"low": ends[0], "high": ends[1]})
-    axes = number_axis("parameters, millions", scale="log"), number_axis("winning rate, %")
-    looks = looks_of(dict.fromkeys(entrant.reading for entrant in sized))
-    yield picture("Winning rates by size of the model", chart([trends(rows), points(rows)], *axes, 250, looks))
-
-
-def _tuned(view: HolmesView, rates: Mapping[str, np.ndarray], names: Sequence[str]) -> Table:
-    """Return the winning rate of each other model minus that of the first run's model, read in the same way."""
-    base = {entrant.reading: entrant for entrant in view.pooled if entrant.model == view.base}
-    lines = []
+def _by_size(view: HolmesView, rates: Rates) -> Block:
+    """Return the winning rate of each entrant against the parameters of its model; a strategy at a layer is a line."""
+    rows = list[Datum]()
     for entrant in view.pooled:
-        before = base.get(entrant.reading)
-        if before is None or entrant.model == view.base:
-            continue
-        places = [names.index(entrant.name), names.index(before.name)]
-        cells = (resampled(rates_RM[:, places[0]] - rates_RM[:, places[1]]).cell("+.1f") for rates_RM in rates.values())
-        lines.append(Line.of(entrant.model or "", entrant.reading, *cells))
-    heads: Heads = ["model", Column("read by", is_text=True), *_with_intervals(rates)]
+        if entrant.num_parameters is not None:
+            rate, millions = resampled(rates[OVERALL][entrant.name]), entrant.num_parameters / 1e6
+            says = f"{entrant.name}: {millions:.4g} million parameters, {rate.value:.0f} %"
+            ends = dict(zip(("low", "high"), rate.ends or (None, None), strict=True))
+            rows.append({"x": millions, "y": rate.value, "series": entrant.reading, "says": says, **ends})
+    if len({row["x"] for row in rows}) < 2:
+        return Prose("To compare sizes, add runs of models of other sizes.")
+    axes = number_axis("parameters, millions", scale="log"), number_axis("winning rate, %")
+    looks = looks_of(dict.fromkeys(row["series"] for row in rows))
+    return picture("Winning rates by size of the model", chart([trends(rows), points(rows)], *axes, 250, looks))
+
+
+def _tuned(view: HolmesView, rates: Rates) -> Block:
+    """Return the winning rate of each other model minus that of the first run's model, read in the same way."""
+    base = {entrant.reading: entrant.name for entrant in view.pooled if entrant.model == view.base}
+    lines = [
+        Line.of(
+            entrant.model or "",
+            entrant.reading,
+            *(
+                resampled(of_kind[entrant.name] - of_kind[base[entrant.reading]]).cell("+.1f")
+                for of_kind in rates.values()
+            ),
+        )
+        for entrant in view.pooled
+        if entrant.model != view.base and entrant.reading in base
+    ]
+    if not lines:
+        return Prose(f"To compare models with {view.base}, read them by the same strategies at the same layers.")
+    heads: Heads = ["model", Column("read by", is_text=True), *(Column(name, has_intervals=True) for name in rates)]
     note = f"in points; after tuning, if {view.base} is the model before. The first run that is named is the base"
     return Table.of(heads, lines, f"Minus {view.base}", note)
-
-
-def _with_intervals(names: Mapping[str, np.ndarray]) -> list[Column]:
-    return [Column(name, has_intervals=True) for name in names]
