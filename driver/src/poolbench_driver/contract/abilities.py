@@ -183,14 +183,9 @@ class ReadsOtherBenchmarks(Protocol):
     """A suite that compares its board with the scores of the same models in other benchmarks."""
 
     def beside(self, board: Sequence[FinishedRun] | Path, others: Path) -> Part:
-        """Return how far a board orders models as other benchmarks do.
+        """Return how far a board, of runs or of a recorded table, orders models as a table of other benchmarks does.
 
-        Args:
-            board: Runs, or a recorded table.
-            others: Table with one row for each model and one column for each other benchmark.
-
-        Raises:
-            InputError: A table cannot be used; the message names file and line.
+        Raise InputError with file and line if a table cannot be used.
         """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -360,17 +359,12 @@ def margins(comparisons: Sequence[SetComparison]) -> Picture:
 def _theory(run: FinishedRun, view: DataView) -> Iterator[Part]:
     """Yield the accuracies of each configuration by size, with their spread over seeds and the bound of theory."""
     names = {row["entrant"]: (row["first"], row["second"]) for row in run.rows("comparisons")}
+    sizes = [row for comparison in view.comparisons for row in comparison.sizes if row.get("accuracy_bound")]
     bounds: dict[tuple[str, str, int], tuple[float, float]] = {}
-    for comparison in view.comparisons:
-        for row in comparison.sizes:
-            if row.get("accuracy_bound") is None:  # of an earlier version, or not compared
-                continue
-            for name in names[comparison.name]:  # the bound of a comparison is that of its larger probe
-                at = name, row["task"], row["size"]
-                bounds[at] = min(
-                    bounds.get(at, (row["num_train"], math.inf)), (row["num_train"], row["accuracy_bound"])
-                )
-    if not bounds:
+    for row in sorted(sizes, key=lambda row: row["accuracy_bound"]):  # that of a comparison is of its larger probe
+        for name in names[row["entrant"]]:
+            bounds.setdefault((name, row["task"], row["size"]), (row["num_train"], row["accuracy_bound"]))
+    if not bounds:  # a run of an earlier version
         return
     keys = ["configuration", "task", "size", "seed"]
     accuracies: dict[tuple[str, str, int], list[float]] = {}
@@ -393,7 +387,7 @@ def _theory(run: FinishedRun, view: DataView) -> Iterator[Part]:
             says = f"{of_set}, {num_train:,.0f} training examples: "
             spot = {"x": num_train, "series": of_set}
             seeds += [{**spot, "y": value, "says": f"{says}accuracy {value:.3f}"} for value in values]
-            theory.append({**spot, "y": mean, "low": mean - bound, "high": mean + bound})
+            theory.append({**spot, "y": mean, "low": max(0.0, mean - bound), "high": min(1.0, mean + bound)})
     axes = draw.number_axis("training examples", scale="log"), draw.number_axis("accuracy")
     layers = [draw.bands(theory), draw.trends(theory), draw.points(seeds, 20)]
     drawn = draw.chart(layers, *axes, 220, draw.looks_of(dict.fromkeys(row["series"] for row in theory)))
@@ -410,34 +404,16 @@ def _theory(run: FinishedRun, view: DataView) -> Iterator[Part]:
 
 
 def _published(run: FinishedRun, view: DataView) -> Iterator[Part]:
-    """Yield the figures with the probes of the reference beside ours."""
-    published = figures_by(run.rows("published"), "entrant", "task")
-    if not published:
-        return
-    compared = ((metrics.DIFFERENCE, "+.3f"), (metrics.POWER, ".2f"), (metrics.RECOMMENDED, ",.0f"))
-    lines = [
-        Line.of(
-            comparison.name,
-            comparison.set,
-            *(
-                figure(figures.get(metric), spec)
-                for metric, spec in compared
-                for figures in (comparison.figures, published[comparison.name, comparison.set])
-            ),
-        )
-        for comparison in view.comparisons
-        if (comparison.name, comparison.set) in published
-    ]
-    names = ("difference", "power", "recommended")
-    heads: Heads = [
-        "comparison", Column("set", is_text=True),
-        *(Column(probe, group=name) for name in names for probe in ("ours", "published")),
-    ]  # fmt: skip
+    """Yield the board with the probes of the reference."""
+    by_comparison = figures_by(run.rows("published"), "entrant", "task")
+    comparisons = [SetComparison(name, of_set, figures, ()) for (name, of_set), figures in by_comparison.items()]
     note = (
         "The probes of the reference: Adam, the best of five rates and four batches on development, 50 epochs at most, "
-        "and five without a lower loss. Samples, folds and test are ours (published.parquet)."
+        "of which five may have no lower loss. Samples, folds and test are ours (published.parquet)."
     )
-    yield Part("published", "With the published probes", [Table.of(heads, lines)], "Published", note)
+    if comparisons:
+        board = _board(DataView(view.first, comparisons))
+        yield Part("published", "With the published probes, never ranked with ours", [board], "Published", note)
 
 
 def sizes_part(comparisons: Sequence[SetComparison]) -> Part:
