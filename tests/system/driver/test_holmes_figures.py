@@ -207,6 +207,10 @@ def test_a_board_of_two_models_compares_architecture_size_and_tuning(runs: Runs)
     for (model, reading), cells in found.items():
         expected = [of_kind[f"{model} {reading}"] - of_kind[f"demo {reading}"] for of_kind in rates.values()]
         assert [cell.value for cell in cells] == pytest.approx(expected)
+    scores, (sets,) = scores_of(runs.demo, runs.minilm), tables_of(*part_of(board, "sets").blocks)
+    for name, line in cells_of(sets).items():
+        sides = zip(*((scores[entrant][name], rate) for entrant, rate in rates["overall"].items()), strict=True)
+        assert line["discriminability"] == f"{stats.kendalltau(*sides).statistic:.2f}"
     columns = cells_of(board.board)["demo A1_mean final"]
     assert (columns["architecture"], columns["parameters"]) == ("decoder", "5,795,072")
     (picture,) = (block for block in part_of(board, "models").blocks if block.kind == "picture")

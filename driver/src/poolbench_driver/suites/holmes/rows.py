@@ -11,14 +11,13 @@ from poolbench.contracts import Row
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.statistics.ranks import best_first
-from poolbench_driver.statistics.winning_rate import discriminability
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell
 from poolbench_driver.suites.holmes.rates import (
     compared,
+    discriminability_by_set,
     examples,
     published_rates,
-    score_matrix,
     winning_rates,
 )
 
@@ -66,8 +65,7 @@ def _seeds(rows: Sequence[Row], protocol: str) -> Iterator[Row]:
 
 def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
     """Return a row for each set, with how well its order of the entrants agrees with the overall order."""
-    _, names, values_MN = score_matrix(rows)
-    taus = dict(zip(names, discriminability(values_MN), strict=True))
+    taus = discriminability_by_set(rows)
     return [
         {
             "set": name,
@@ -78,7 +76,7 @@ def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
             "fidelity": probing_set.fidelity,
             "stands_for": probing_set.stands_for,
             "num_instances": scope.data[name].instances.num_rows,
-            "discriminability": float(taus[name]) if np.isfinite(taus.get(name, np.nan)) else None,
+            "discriminability": taus.get(name),
             "licence": probing_set.licence,
             "source": probing_set.source,
         }

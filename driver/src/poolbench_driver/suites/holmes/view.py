@@ -24,7 +24,7 @@ from poolbench_driver.pages.text import listed
 from poolbench_driver.statistics.ranks import best_first
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
-from poolbench_driver.suites.holmes.rates import compared, published_rates, winning_rates
+from poolbench_driver.suites.holmes.rates import compared, discriminability_by_set, published_rates, winning_rates
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import FinishedRun
@@ -244,7 +244,7 @@ def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
     rates = figures_by(of_all_runs, "entrant")
     published = [run.rows("published") for run in runs]
     published_by = figures_by(published_rates([row for rows in published for row in rows]), "entrant")
-    set_rows = list(sets.values())
+    set_rows = [{**sets[name], "discriminability": tau} for name, tau in discriminability_by_set(scores).items()]
     entrants = _ordered([replace(entrant, rates=rates[entrant.name,]) for entrant in entrants], set_rows)
     predictions = [row for run in runs for row in run.rows("predictions")]
     view = _view(entrants, set_rows)

@@ -24,7 +24,7 @@ from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, HumanoidPlan, Shi
 _IDENTITY: tuple[str, ...] = ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")
 #: Rows of figures by fine-tune, of one layer, reading and concept.
 ByTune = Mapping[str, list[Row]]
-#: Figures of one fine-tune by metric: the value, and then its resamples [1 + R].
+#: Resamples of the figures of one fine-tune [R] by metric.
 Samples = Mapping[str, np.ndarray]
 
 
@@ -122,7 +122,7 @@ def _cosines(keys: Keys, source: RowSource) -> Cosines | None:
 
 
 def _samples(plan: HumanoidPlan, words: Sequence[Row], cosines: Cosines | None) -> Samples:
-    """Return each change over the words of the domain, and then its resamples, [1 + R] by metric.
+    """Return each change under a bootstrap over the words of the domain, [R] by metric.
 
     Equal words have equal resamples, so that fine-tunes are paired. Texts along a direction have none.
     """
@@ -142,10 +142,9 @@ def _samples(plan: HumanoidPlan, words: Sequence[Row], cosines: Cosines | None) 
 
 
 def _shares(plan: HumanoidPlan, words: Sequence[str]) -> np.ndarray:
-    """Return equal shares of some words, and then those under a bootstrap over the words [1 + R, n]."""
+    """Return the share of each word in the resamples of a bootstrap over some words [R, n]."""
     config = plan.scope.config
-    counts_Rn = group_weights(np.array(words), config.num_bootstrap, config.seed)
-    return np.concatenate([np.ones((1, len(words))), counts_Rn]) / len(words)
+    return group_weights(np.array(words), config.num_bootstrap, config.seed).astype(float) / len(words)
 
 
 def _beside_neutral(
@@ -168,7 +167,7 @@ def _excess(samples_KR: np.ndarray, seed: int) -> np.ndarray:
     """Return the resamples of the excess of the first fine-tune over the mean of the neutral ones, which are resampled
     too.
     """
-    own_R, *neutral = samples_KR[:, 1:]
+    own_R, *neutral = samples_KR
     counts_RK = bootstrap_counts(len(neutral), len(own_R), seed + 1)
     return np.asarray(own_R - (counts_RK * np.transpose(neutral)).mean(axis=1))
 
