@@ -12,7 +12,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from poolbench.statistics.inputs import StatisticError
-from poolbench_driver.statistics.correlation import kendall, pearson, spearman
+from poolbench_driver.statistics.correlation import kendall, kendall_resamples, pearson, spearman
 from poolbench_driver.statistics.multiple import benjamini_hochberg, holm
 from poolbench_driver.statistics.ranks import (
     best_first,
@@ -278,3 +278,13 @@ def test_rank_tests_say_what_is_missing(test):
         with pytest.raises(StatisticError) as caught:
             test(scores)
         assert caught.value.status == status
+
+
+def test_kendall_of_many_rows_is_that_of_scipy() -> None:
+    """With ties, a constant row, a row with NaN, and too few columns."""
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(0, 4, (2, 50, 9)).astype(float)
+    x[0], y[1, 2] = 1.0, np.nan
+    found = kendall_resamples(x, y)
+    assert found[2:] == pytest.approx([stats.kendalltau(*rows).statistic for rows in zip(x[2:], y[2:], strict=True)])
+    assert np.isnan(found[:2]).all() and np.isnan(kendall_resamples(x[:, :2], y[:, :2])).all()

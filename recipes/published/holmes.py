@@ -54,7 +54,7 @@ FORM, MEANING = ("morphology", "syntax"), ("semantics", "reasoning", "discourse"
 UNCHECKED = (
     "Selectivity: the table has no scores of control tasks.",
     "Accuracy of single tokens for parts of speech: the table has no predictions.",
-    "Agreement with benchmarks that prompt: the table has no scores of those.",
+    "Agreement with benchmarks that prompt: the table has no scores of those; `leaderboard --beside` reads them.",
 )
 #: A family before instruction tuning, one that the paper finds better after it, and one that it finds worse.
 BASE_13B, VICUNA, TULU = "meta-llama/Llama-2-13b-hf", "lmsys/vicuna-13b-v1.5", "allenai/tulu-2-13b"

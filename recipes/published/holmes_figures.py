@@ -5,8 +5,7 @@ All are by winning rates over pairs of models, with intervals from a bootstrap o
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,15 @@ from poolbench_driver.contract.source import read_csv
 from poolbench_driver.contract.vega import Spec, drawn
 from poolbench_driver.pages.drawing import chart, looks_of, name_axis, number_axis, picture, points, trends
 from poolbench_driver.pages.text import paragraph, table, with_interval
-from poolbench_driver.statistics.correlation import kendall
 from poolbench_driver.statistics.winning_rate import winning_rate_resamples
+from poolbench_driver.suites.holmes.correlations import (
+    OVERALL,
+    Estimate,
+    estimated,
+    rates_by_type,
+    tau_of,
+    type_taus,
+)
 from poolbench_driver.suites.holmes.recordings import NUM_RESAMPLES, PORTION, ScoreTable, read_scores
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -60,7 +66,7 @@ def scatter(title: str, series: Mapping[str, Sequence[Point]], x: Spec, up: str)
         {
             "x": point.x, "y": point.y, "series": name,
             "low": point.ends and point.ends[0], "high": point.ends and point.ends[1],
-            "says": f"{name} {point.x}: {_shown(point)}".strip(),
+            "says": f"{name} {point.x}: {with_interval(point.y, point.ends, '.2f')}".strip(),
         }
         for name, points_of in series.items()
         for point in points_of
@@ -74,33 +80,6 @@ def rates_of(scores_MN: np.ndarray, phenomena_N: np.ndarray, seed: int = 0) -> n
     """Return the winning rates of M models in percent, and then those of a bootstrap over phenomena [1 + R, M]."""
     weights_RN = group_weights(phenomena_N, NUM_RESAMPLES, seed)
     return 100 * winning_rate_resamples(scores_MN, np.concatenate([np.ones((1, len(phenomena_N))), weights_RN]))
-
-
-def tau_of(first_RM: np.ndarray, second_RM: np.ndarray) -> Point:
-    """Return Kendall's tau of two winning rates of the same models, with its interval."""
-    measured_M = np.isfinite(first_RM[0]) & np.isfinite(second_RM[0])
-    tau, *samples = (
-        kendall(one[measured_M], other[measured_M]) for one, other in zip(first_RM, second_RM, strict=True)
-    )
-    return measured(tau, np.array(samples), -1.0, 1.0)
-
-
-def measured(value: float, samples_R: np.ndarray, low: float = 0.0, high: float = np.inf) -> Point:
-    """Return a figure with the interval of 1.96 standard deviations of its resamples, within its bounds.
-
-    Resamples have fewer different phenomena and agree less, so that percentiles of correlations would lie below them.
-    """
-    reach = 1.96 * np.nanstd(samples_R)
-    return Point(0.0, value, (max(low, value - reach), min(high, value + reach)))
-
-
-def type_taus(scores: ScoreTable) -> dict[str, Point]:
-    """Return the correlation of the winning rates of each two types of phenomena; their resamples are independent."""
-    rates = {
-        kind: rates_of(scores.of(kind), scores.phenomena[scores.types == kind], seed)
-        for seed, kind in enumerate(scores.kinds)
-    }
-    return {f"{one}, {other}": tau_of(rates[one], rates[other]) for one, other in combinations(rates, 2)}
 
 
 def common(first: ScoreTable, second: ScoreTable) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -117,7 +96,7 @@ def common(first: ScoreTable, second: ScoreTable) -> tuple[np.ndarray, np.ndarra
     return one, other, first.types[places], first.phenomena[places]
 
 
-def other_taus(first: ScoreTable, second: ScoreTable) -> dict[str, Point]:
+def other_taus(first: ScoreTable, second: ScoreTable) -> dict[str, Estimate]:
     """Return the correlation of the winning rates in two tables, over all common sets and by type."""
     one, other, types, phenomena = common(first, second)
     taus = {}
@@ -128,7 +107,7 @@ def other_taus(first: ScoreTable, second: ScoreTable) -> dict[str, Point]:
     return taus
 
 
-def rank_changes(first: ScoreTable, second: ScoreTable) -> tuple[Point, Point, Point]:
+def rank_changes(first: ScoreTable, second: ScoreTable) -> tuple[Estimate, Estimate, Estimate]:
     """Return tau, the 95th percentile of rank changes, and 1.96 sd / root of models, of two tables on common sets."""
     from scipy import stats
 
@@ -140,7 +119,7 @@ def rank_changes(first: ScoreTable, second: ScoreTable) -> tuple[Point, Point, P
     high_R = np.percentile(np.abs(changes_RM), 95, axis=1)
     error_R = 1.96 * changes_RM.std(axis=1, ddof=1) / np.sqrt(changes_RM.shape[1])
     tau = tau_of(*rates)
-    high, error = (measured(float(values[0]), values[1:]) for values in (high_R, error_R))
+    high, error = (estimated(float(values[0]), values[1:], 0.0) for values in (high_R, error_R))
     return tau, high, error
 
 
@@ -188,12 +167,13 @@ _HEAD = paragraph(
 
 def _types(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Path) -> str:
     """Write the picture of correlations between types; return their table, and that with another table."""
-    pairs = type_taus(whole)
-    series = {"": [replace(tau, x=name) for name, tau in pairs.items()]}
+    taus = type_taus(rates_by_type(whole))
+    pairs = {", ".join(types): tau for types, tau in taus.items() if OVERALL not in types}
+    series = {"": [Point(name, tau.value, tau.ends) for name, tau in pairs.items()]}
     across = name_axis(pairs, labelAngle=-30)
     svg = scatter("Correlation of winning rates between types", series, across, "Kendall's tau")
     (folder / "holmes-types.svg").write_text(svg, "utf-8")
-    (one, least), *_, (other, most) = sorted(pairs.items(), key=lambda pair: pair[1].y)
+    (one, least), *_, (other, most) = sorted(pairs.items(), key=lambda pair: pair[1].value)
     share = min(shares, key=lambda portion: abs(portion - 1 / 32))
     others = other_taus(whole, shares[share])
     return "\n\n".join(
@@ -220,8 +200,8 @@ def _sizes(whole: ScoreTable, folder: Path) -> str:
         rows = []
         for model, parameters in sizes(whole.models, pattern).items():
             place = list(whole.models).index(model)
-            rate = measured(float(overall[0, place]), overall[1:, place], high=100.0)
-            point = replace(rate, x=parameters)
+            rate = estimated(float(overall[0, place]), overall[1:, place], 0.0, 100.0)
+            point = Point(parameters, rate.value, rate.ends)
             series.setdefault(name, []).append(point)
             rates = [f"{rates_M[place]:.1f}" for rates_M in by_type.values()]
             rows.append([name, f"{parameters:,.0f}", with_interval(point.y, point.ends, ".1f"), *rates])
@@ -248,7 +228,9 @@ def _portions(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Pat
     compared = {share: rank_changes(whole, scores) for share, scores in shares.items()}
     names = ("95th percentile of rank changes", "1.96 sd / root of models")
     series = {
-        name: [replace(figures[number], x=_fraction(share)) for share, figures in compared.items()]
+        name: [
+            Point(_fraction(share), figures[number].value, figures[number].ends) for share, figures in compared.items()
+        ]
         for number, name in enumerate(names, 1)
     }
     across = name_axis(map(_fraction, compared), "share of the training data")
@@ -271,8 +253,8 @@ def _portions(whole: ScoreTable, shares: Mapping[float, ScoreTable], folder: Pat
     )
 
 
-def _shown(point: Point, spec: str = ".2f") -> str:
-    return with_interval(point.y, point.ends, spec)
+def _shown(estimate: Estimate, spec: str = ".2f") -> str:
+    return with_interval(estimate.value, estimate.ends, spec)
 
 
 def _fraction(share: float) -> str:

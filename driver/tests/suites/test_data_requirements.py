@@ -1,8 +1,11 @@
 """The suite data requirements: settings, plan, vectors of files, comparisons by size, rows, page, and the promise."""
 
 import json
+import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +35,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Run
 from poolbench_driver.report.making import page_of
 from poolbench_driver.statistics.mcnemar import mcnemar_power
+from poolbench_driver.statistics.pilots import sign_share
 from poolbench_driver.statistics.training_size import required_training_size
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig, display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, check, plan, resolve
@@ -295,9 +299,12 @@ def test_examples_are_written_by_id(tmp_path: Path) -> None:
 
 
 def answers_of(
-    rights: dict[int, dict[int, list[list[bool | None]]]], status: str | None = None, width: int = 8
+    rights: dict[int, dict[int, list[list[bool | None]]]],
+    status: str | None = None,
+    width: int = 8,
+    ids: Sequence[str] = (),
 ) -> pa.Table:
-    """PILOT_ANSWERS from rights by size, seed and fold."""
+    """PILOT_ANSWERS from rights by size, seed and fold, of examples with these ids."""
     rows = [
         {
             "seed": seed,
@@ -305,7 +312,7 @@ def answers_of(
             "fold": fold,
             "num_train": 4 * len(fold_rights),
             "num_dev": len(fold_rights),
-            "instance_id": f"i{fold}/{number}",
+            "instance_id": ids[fold * len(fold_rights) + number] if ids else f"i{fold}/{number}",
             "right": right,
             "status": status if right is None else None,
             "reason": "no vector" if right is None else None,
@@ -318,6 +325,11 @@ def answers_of(
     return pa.Table.from_pylist(rows, PILOT_ANSWERS).replace_schema_metadata({"width": str(width), "classes": "2"})
 
 
+def alone(answers: pa.Table) -> dict[str, str]:
+    """Return groups of one example each."""
+    return {name: name for name in answers["instance_id"].to_pylist()}
+
+
 def fold(both: int, first: int, second: int, neither: int) -> tuple[list[bool], list[bool]]:
     """Rights of both sides in one fold, from numbers of examples."""
     pairs = [(True, True)] * both + [(True, False)] * first + [(False, True)] * second + [(False, False)] * neither
@@ -328,7 +340,7 @@ def test_a_comparison_by_hand() -> None:
     """Two seeds of two folds of 10: only the second is right in 3 + 2 and 2 + 2 of 20, only the first in 1 + 0, 0."""
     folds = {0: [fold(5, 1, 3, 1), fold(6, 0, 2, 2)], 1: [fold(6, 0, 2, 2), fold(7, 0, 2, 1)]}
     sides = [answers_of({60: {s: [f[side] for f in folds[s]] for s in folds}}) for side in (0, 1)]
-    (compared,) = compare_sizes(*sides, 0.05).values()
+    (compared,) = compare_sizes(*sides, alone(sides[0]), 0.05).values()
     assert isinstance(compared, SizeComparison)
     shares = compared.comparison.shares
     assert shares == {"0": (5 / 20, 1 / 20), "1": (4 / 20, 0.0)}
@@ -345,7 +357,7 @@ def test_a_seed_that_contradicts_the_mean_has_neither_power_nor_errors() -> None
     """Of 10 examples, the second alone is right in 6 and 0 of the first seed, and in 1 and 2 of the other."""
     folds = {0: [fold(4, 0, 6, 0)], 1: [fold(7, 2, 1, 0)]}
     sides = [answers_of({60: {s: [f[side] for f in folds[s]] for s in folds}}) for side in (0, 1)]
-    (compared,) = compare_sizes(*sides, 0.05).values()
+    (compared,) = compare_sizes(*sides, alone(sides[0]), 0.05).values()
     assert isinstance(compared, SizeComparison) and compared.errors is not None
     expected = mcnemar_power(0.6, 0.0, 10)
     assert (compared.power, compared.errors.type_m) == pytest.approx((expected.power / 2, expected.type_m))
@@ -354,7 +366,7 @@ def test_a_seed_that_contradicts_the_mean_has_neither_power_nor_errors() -> None
 def test_examples_that_one_side_did_not_answer_are_left_out_of_both() -> None:
     first = answers_of({60: {0: [[True, True, None, False], [True] * 4]}}, "failed")
     second = answers_of({60: {0: [[False, None, True, False], [True] * 4]}}, "failed")
-    (compared,) = compare_sizes(first, second, 0.05).values()
+    (compared,) = compare_sizes(first, second, alone(first), 0.05).values()
     assert isinstance(compared, SizeComparison)
     assert compared.comparison.shares == {"0": (0.0, 1 / 6)} and compared.counts[2] == 3
 
@@ -362,7 +374,7 @@ def test_examples_that_one_side_did_not_answer_are_left_out_of_both() -> None:
 def test_a_size_with_a_fold_that_nobody_answered_has_the_reason() -> None:
     first = answers_of({60: {0: [[None, None], [True, True]]}, 120: {0: [[True, False]] * 2}}, "one_class")
     second = answers_of({60: {0: [[True, True], [True, True]]}, 120: {0: [[True, True]] * 2}})
-    compared = compare_sizes(first, second, 0.05)
+    compared = compare_sizes(first, second, alone(first), 0.05)
     assert str(compared[60]) == "seed 0, fold 0: no vector" and compared[60].status == "one_class"  # type: ignore[union-attr]
     assert isinstance(compared[120], SizeComparison)
 
@@ -370,14 +382,17 @@ def test_a_size_with_a_fold_that_nobody_answered_has_the_reason() -> None:
 # Rows and page
 
 
-def drawn(seed: int, sizes: tuple[int, ...], rates: tuple[float, float]) -> tuple[pa.Table, pa.Table]:
+def drawn(
+    seed: int, sizes: tuple[int, ...], rates: tuple[float, float], of_set: str = "planted-role"
+) -> tuple[pa.Table, pa.Table]:
     """Answers of two sides in six folds under three seeds, right as often as the rates say."""
     rng = np.random.default_rng(seed)
     rights: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
     for size in sizes:
         for side, rate in enumerate(rates):
             rights[side][size] = {s: (rng.random((6, size // 6)) < rate).tolist() for s in range(3)}
-    return answers_of(rights[0]), answers_of(rights[1])
+    ids = examples(of_set)
+    return answers_of(rights[0], ids=ids), answers_of(rights[1], ids=ids)
 
 
 @pytest.fixture(scope="module")
@@ -433,7 +448,7 @@ def test_every_figure_of_several_sets_is_a_cell_of_its_own(tmp_path: Path) -> No
     artifacts = Artifacts(open_store(str(tmp_path / "store")))
     for (number, name), key in made.answers.items():
         artifacts.write_table(
-            key, drawn(len(name), (60, 240), (0.95, 0.4 + 0.1 * number + 0.01 * len(name)))[number > 0]
+            key, drawn(len(name), (60, 240), (0.95, 0.4 + 0.1 * number + 0.01 * len(name)), name)[number > 0]
         )
     rows = assemble(made, artifacts, {}, "run")["results"].to_pylist()
     figures = [row for row in rows if row["metric"].startswith("data.")]
@@ -459,6 +474,79 @@ def test_the_page_says_how_many_examples_and_what_is_wrong(folder: Run, capsys: 
     assert texts_of(needs)[0][0] == "noise 1"
     assert "noise 1" in html and "What to collect" in markdown
     assert "with 6 folds in rotation under 3 seeds" in " ".join(made.answer.sentences)
+
+
+def test_theory_and_subsamples_stand_beside_every_size(folder: Run) -> None:
+    """The bound by its formula; shares of one sign by subsamples that are drawn here."""
+    sizes = {(row["entrant"], row["size"]): row for row in folder.rows("sizes")}
+    for row in sizes.values():
+        gap = math.sqrt(2 * math.log(2 * 9 * 2**32 / 1e-8) / row["num_train"]) / 2  # 8 weights and an intercept
+        if row["entrant"] != "MLP 20":
+            assert row["accuracy_bound"] == pytest.approx(gap)
+        else:
+            hidden = 9 * 20 + 21
+            assert row["accuracy_bound"] == pytest.approx(gap * math.sqrt(_log_f(hidden) / _log_f(9)))
+        assert row["bound_published"] == required_training_size(
+            row["difference"], 8, "published", hidden=20 if row["entrant"] == "MLP 20" else None
+        )
+    assert sizes["noise 1", 240]["same_sign"] == 1.0 and sizes["MLP 20", 240]["same_sign"] == 0.0
+    page = page_of(folder)
+    (theory,) = tables_of(*part_of(page, "theory").blocks)
+    lines = {tuple(texts[:3]): texts[3:] for texts in texts_of(theory)}
+    answers = [row for row in folder.rows("answers", configuration="A1_mean final") if row["size"] == 240]
+    by_seed = [[row["right"] for row in answers if row["seed"] == seed] for seed in range(3)]
+    means = [fmean(rights) for rights in by_seed]
+    bound = sizes["noise 1", 240]["accuracy_bound"]
+    first = lines["A1_mean final", "planted-role", "160"]
+    assert first[:2] == [f"{fmean(means):.3f}", f"{3 * stdev(means):.3f}"] and first[3] == "yes"
+    assert first[2] == f"{bound:.3f}"
+    assert any("in over 5% of repeated subsamples" in problem.text for problem in page.problems)
+
+
+def _log_f(num_weights: int) -> float:
+    return math.log(2 * num_weights * 2**32 / 1e-8)
+
+
+def test_subsamples_keep_groups_whole() -> None:
+    """Pairs whose members contradict each other say nothing; half of two groups is one of them."""
+    gaps, groups = np.array([1, -1, 1, -1, 1, 1]), np.array(["a", "a", "b", "b", "c", "c"])
+    assert sign_share(gaps, groups) == pytest.approx(1 / 3, abs=0.05)
+    assert sign_share(gaps, np.arange(6)) == pytest.approx(0.8, abs=0.05)  # 16 of 20 subsets
+    assert sign_share(-np.abs(gaps), groups) == 1.0 and sign_share(np.array([1, -1]), np.arange(2)) == 0.0
+
+
+def test_published_probes_are_planned_beside_ours_without_those_of_a_code_length(tmp_path: Path) -> None:
+    options = ("--sets", "planted-role", "--sizes", "60,120,240", "--seeds", "0,1,2", "--with", "noise=1")
+    plain, made = (
+        planned(*options, "--with", "code_length=true", *protocol) for protocol in ((), ("--protocol", "published"))
+    )
+    assert made.answers == plain.answers and not plain.published
+    assert set(made.published) == {(0, "planted-role"), (1, "planted-role")}
+    assert not set(made.published.values()) & set(made.answers.values())
+    params = [steps.PILOT.params_of(made.producers[key]) for key in made.answers.values()]
+    assert [of_side.code_length for of_side in params] == [False, False, True]
+    artifacts = Artifacts(open_store(str(tmp_path / "store")))
+    for keys, rates in ((made.answers, (0.9, 0.6)), (made.published, (0.8, 0.7))):
+        for (number, _), key in keys.items():
+            artifacts.write_table(key, drawn(0, (60, 120, 240), rates)[min(number, 1)])
+    run = assembled(SimpleNamespace(plan=made, artifacts=artifacts), tmp_path / "runs")
+    published = {row["metric"]: row for row in run.rows("published")}
+    assert {row["entrant"] for row in run.rows("published")} == {"noise 1"}
+    assert {row["protocol"] for row in run.rows("published")} == {"published"}
+    (table,) = tables_of(*part_of(page_of(run), "published").blocks)
+    (texts,) = texts_of(table)
+    own = next(row for row in run.rows("results", metric="data.difference", entrant="noise 1"))
+    difference = published["data.difference"]["value"]
+    assert texts[:3] == ["noise 1", "planted-role", f"{difference:+.3f}"] and difference > own["value"]
+    comparisons = {row["entrant"]: row for row in run.rows("comparisons")}
+    assert comparisons["C by code length"]["second_code_length"] is True
+    assert comparisons["noise 1"]["second_code_length"] is False
+
+
+def test_a_run_keeps_its_name_and_a_code_length_chooses_linear_probes_alone() -> None:
+    assert configured().config_hash() == "30b7f39f28706e2d"
+    with pytest.raises(ConfigError, match="code_length chooses the C of a linear probe; leave out hidden"):
+        configured("--with", "hidden=20,code_length=true")
 
 
 def test_a_run_with_one_comparison_answers_in_a_sentence_about_it(tmp_path: Path) -> None:

@@ -614,7 +614,9 @@ def test_a_run_of_an_earlier_version_is_still_shown(folder: Run, tmp_path: Path)
     for name in ("comparisons", "examples", "seeds", "published"):
         folder.file(f"{name}.parquet").unlink()
     page = page_of(folder)
-    assert [part.anchor for part in page.parts] == ["pooling", "sets", "nulls", "made"]
+    assert [part.anchor for part in page.parts] == [
+        "pooling", "sets", "reliability", "types", "words", "nulls", "made"
+    ]  # fmt: skip
     rendered(page)
 
 

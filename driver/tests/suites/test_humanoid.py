@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, pvariance
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from poolbench.contracts import Row
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.errors import ConfigError, ModelError, PoolbenchError, UnknownNameError
+from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statuses import RunState, Status
 from poolbench.steps.extractor import EXTRACT
 from poolbench.storage import Artifacts, open_store
@@ -385,7 +387,8 @@ def test_excess_and_rank_are_over_the_other_neutral_fine_tunes(tables: Callable[
     made = _plan(num_random=0, after=("bed-high-0", "bed-low-0"))
     found = tables({**values, "bed-high-0": (0.35, 9.0), "bed-low-0": None}, made)
     excess = _value(found.rows, "bed-high-0", "shift.variance.excess_neutral")
-    assert excess["value"] == pytest.approx(0.35 - 0.2) and excess["ci_low"] == pytest.approx(0.25 - 0.2)
+    assert excess["value"] == pytest.approx(0.35 - 0.2)
+    assert excess["ci_method"] == "bootstrap over words and neutral fine-tunes, percentile"
     rank = _value(found.rows, "bed-high-0", "shift.variance.rank_neutral")
     assert (rank["value"], rank["n"]) == (2.0, 6)
     best = _value(found.rows, "neutral-4", "shift.variance.excess_neutral")
@@ -394,6 +397,39 @@ def test_excess_and_rank_are_over_the_other_neutral_fine_tunes(tables: Callable[
     assert (failed["value"], failed["status"], failed["reason"]) == (None, Status.FAILED, "it does not fit")
     assert _value(found.rows, "bed-low-0", "shift.variance.rank_neutral")["status"] == Status.FAILED
     assert {row["metric"] for row in found.unranked["published"]} >= {"shift.variance", "shift.variance.rank_neutral"}
+
+
+def test_the_interval_of_the_excess_resamples_words_and_neutral_fine_tunes(tables: Callable[..., Any]) -> None:
+    """Lists are drawn here one by one. All fine-tunes have the same words of a resample."""
+    values = {name: (number / 10, 1.0 + 2 * number) for number, name in enumerate(NEUTRAL)}
+    made = _plan(num_random=0, after=("bed-high-0",))
+    found = tables({**values, "bed-high-0": (0.35, 30.0)}, made)
+    config = made.scope.config
+    after = {name: {"armchair": standout / 100, "sofa": 0.005} for name, (_, standout) in values.items()}
+    after["bed-high-0"] = {"armchair": 0.3, "sofa": 0.005}
+    of_words = bootstrap_counts(2, config.num_bootstrap, config.seed)
+    of_tunes = bootstrap_counts(5, config.num_bootstrap, config.seed + 1)
+    drawn: dict[str, list[float]] = {"shift.variance": [], "shift.valence": [], "shift.towards": []}
+
+    def spread(name: str, words: list[str]) -> float:
+        return pvariance([after[name][word] for word in words])
+
+    def mean(name: str, words: list[str]) -> float:
+        return fmean(after[name][word] for word in words)
+
+    def towards(name: str, words: list[str]) -> float:
+        """Half of the shift, by which `love` comes nearer to one of the words."""
+        return fmean({**values, "bed-high-0": (0.35, 30.0)}[name][0] / 2 * (word == "armchair") for word in words)
+
+    for words, tunes in zip(of_words, of_tunes, strict=True):
+        names = [word for word, count in zip(("armchair", "sofa"), words, strict=True) for _ in range(count)]
+        neutral = [name for name, count in zip(NEUTRAL, tunes, strict=True) for _ in range(count)]
+        for metric, figure in (("variance", spread), ("valence", mean), ("towards", towards)):
+            own, *others = (figure(name, names) for name in ("bed-high-0", *neutral))
+            drawn[f"shift.{metric}"].append(own - fmean(others))
+    for metric, resamples in drawn.items():
+        row = _value(found.rows, "bed-high-0", f"{metric}.excess_neutral")
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(np.percentile(resamples, [2.5, 97.5])))
 
 
 def test_a_count_of_favourites_is_null_without_spread_and_without_a_comparison(tables: Callable[..., Any]) -> None:

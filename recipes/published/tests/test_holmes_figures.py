@@ -15,13 +15,13 @@ from recipes.published.holmes_figures import (
     rank_changes,
     scatter,
     sizes,
-    type_taus,
     write,
 )
 from scipy import stats
 
 from poolbench.errors import InputError
 from poolbench_driver.pages.drawing import name_axis
+from poolbench_driver.suites.holmes.correlations import rates_by_type, type_taus
 from poolbench_driver.suites.holmes.recordings import TYPES, read_scores
 
 MODELS = ("EleutherAI/pythia-70m", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-12b", "gpt2", "google/flan-t5-xl")
@@ -62,24 +62,24 @@ def test_correlations_are_those_of_scipy_between_rates_counted_by_hand(
     whole_file, shares_file, scores = tables
     kinds = np.array([kind for _, kind, _ in SETS])
     whole = read_scores(whole_file)
-    taus = type_taus(whole)
-    assert list(taus) == [f"{one}, {other}" for one, other in combinations(TYPES, 2)]
+    taus = type_taus(rates_by_type(whole))
+    assert list(taus) == list(combinations(("overall", *TYPES), 2))
     rates = {kind: rates_by_hand(scores[1.0][:, kinds == kind]) for kind in TYPES}
-    for one, other in combinations(TYPES, 2):
-        tau = taus[f"{one}, {other}"]
-        assert tau.y == pytest.approx(stats.kendalltau(rates[one], rates[other]).statistic)
-        assert tau.ends is not None and -1 <= tau.ends[0] <= tau.y <= tau.ends[1] <= 1
+    rates["overall"] = rates_by_hand(scores[1.0])
+    for (one, other), tau in taus.items():
+        assert tau.value == pytest.approx(stats.kendalltau(rates[one], rates[other]).statistic)
+        assert tau.ends is not None and -1 <= tau.ends[0] <= tau.value <= tau.ends[1] <= 1
     beside = other_taus(whole, read_scores(shares_file, 0.03125))
     of_share = rates_by_hand(scores[0.03125])
     expected = stats.kendalltau(rates_by_hand(scores[1.0]), of_share).statistic
-    assert list(beside) == ["all sets", *TYPES] and beside["all sets"].y == pytest.approx(expected)
+    assert list(beside) == ["all sets", *TYPES] and beside["all sets"].value == pytest.approx(expected)
     changes = stats.rankdata(-rates_by_hand(scores[1.0])) - stats.rankdata(-of_share)
     tau, high, error = rank_changes(whole, read_scores(shares_file, 0.03125))
-    assert tau.y == pytest.approx(expected)
-    assert high.y == pytest.approx(np.percentile(np.abs(changes), 95))
-    assert error.y == pytest.approx(1.96 * np.std(changes, ddof=1) / np.sqrt(len(changes)))
+    assert tau.value == pytest.approx(expected)
+    assert high.value == pytest.approx(np.percentile(np.abs(changes), 95))
+    assert error.value == pytest.approx(1.96 * np.std(changes, ddof=1) / np.sqrt(len(changes)))
     same = rank_changes(whole, whole)
-    assert [point.y for point in same] == [pytest.approx(1.0), 0.0, 0.0] and same[1].ends == (0.0, 0.0)
+    assert [estimate.value for estimate in same] == [pytest.approx(1.0), 0.0, 0.0] and same[1].ends is None
 
 
 def test_sizes_are_read_from_the_names_of_models() -> None:

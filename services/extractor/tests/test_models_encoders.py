@@ -167,6 +167,7 @@ def test_the_installed_minilm_is_read() -> None:
     assert _gap_to_transformers(find_base("minilm").folder) < 1e-5
     shape = describe(ModelRef("minilm", str(find_base("minilm").folder)))
     assert (shape["num_blocks"], shape["width"], shape["window"]) == (6, 384, 512)
+    assert (shape["architecture"], shape["num_parameters"]) == ("encoder", 22_713_216)
 
 
 def test_strategies_that_need_causality_are_not_implemented(tmp_path: Path) -> None:

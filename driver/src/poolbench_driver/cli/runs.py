@@ -51,6 +51,13 @@ def leaderboard(
             help="Rank this run, or a result file of the reference's tool, among the models of --table; repeatable.",
         ),
     ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file with a column 'model' and scores in other benchmarks: show the correlation with the board.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     power: Annotated[
         bool,
@@ -80,10 +87,15 @@ def leaderboard(
         raise ConfigError("--difference is what --power is of: give --power too")
     if join and table is None:
         raise ConfigError("--join ranks a run among recorded models: give their --table")
+    if beside is not None and (power or join or (names and table)):
+        raise ConfigError("--beside compares one board, of runs or of --table: leave out --power, --join or the other")
     run_names = names or ([] if table else ["latest"])
     board = loading.leaderboard(*run_names, output=output) if run_names else None
     if power and board is not None:
         _show_power(board, difference, as_json=as_json)
+        return
+    if beside is not None:
+        _show_beside(board.runs if board else (), table, suite, beside, as_json=as_json)
         return
     files = [Path(name) for name in join or () if Path(name).is_file()]
     joined_runs = find_runs(output, (name for name in join or () if not Path(name).is_file()))
@@ -115,6 +127,28 @@ def _recorded(table: Path, suite: str | None, folders: Sequence[Run], joined: Se
     if not isinstance(reader, ReadsRecorded):
         raise ConfigError(f"the suite {info.id!r} does not read recorded tables; leave out --table")
     return reader.recorded(table)
+
+
+def _show_beside(runs: Sequence[Run], table: Path | None, suite: str | None, others: Path, *, as_json: bool) -> None:
+    """Print how far a board, of runs or of a recorded table, orders models as other benchmarks do."""
+    from pydantic import TypeAdapter
+
+    from poolbench_driver.contract.abilities import ReadsOtherBenchmarks
+    from poolbench_driver.contract.page import Part
+    from poolbench_driver.contract.registry import SUITES
+    from poolbench_driver.pages.text import parts_markdown
+
+    if not runs and suite is None:
+        raise ConfigError("--table needs a suite that reads it: give --suite, such as holmes")
+    info = SUITES.get(suite or runs[0].config.suite)
+    reader = info.load()
+    if not isinstance(reader, ReadsOtherBenchmarks):
+        raise ConfigError(f"the suite {info.id!r} compares its board with no other benchmark; leave out --beside")
+    part = reader.beside(runs if table is None else table, others)
+    if as_json:
+        print_data(TypeAdapter(Part).dump_python(part, mode="json"))
+    else:
+        typer.echo("\n\n".join(parts_markdown([part])))
 
 
 def _show_power(board: Leaderboard, difference: float | None, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from poolbench.contracts import Row
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.evidence import Evidence
-    from poolbench_driver.contract.page import Page
+    from poolbench_driver.contract.page import Page, Part
     from poolbench_driver.contract.suite import FinishedRun
     from poolbench_driver.contract.verification import Check, Say
     from poolbench_driver.models import ModelInfo
@@ -175,6 +175,17 @@ class ReadsRecorded(Protocol):
 
         Raises:
             InputError: The table cannot be used; the message names file and line.
+        """
+
+
+@runtime_checkable
+class ReadsOtherBenchmarks(Protocol):
+    """A suite that compares its board with the scores of the same models in other benchmarks."""
+
+    def beside(self, board: Sequence[FinishedRun] | Path, others: Path) -> Part:
+        """Return how far a board, of runs or of a recorded table, orders models as a table of other benchmarks does.
+
+        Raise InputError with file and line if a table cannot be used.
         """
 
 

@@ -1,18 +1,26 @@
-"""The properties of a model that planning needs: revision, depth, width and window."""
+"""The properties of a model that planning and pages need: revision, depth, width, architecture and size."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from poolbench.config import LayerChoice, ModelRef, StrictModel, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError, shown
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.config import RunConfig
 
+Architecture = Literal["encoder", "decoder"]
+#: Properties of a model that its record and the answer of the extractor have.
+_SHAPE = ("num_blocks", "width", "architecture", "num_parameters")
+#: Types of models that are encoders, also where the class in their configuration is that of the states alone.
+_ENCODERS = {
+    "albert", "bert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"
+}  # fmt: skip
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
 _WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
@@ -38,6 +46,8 @@ class _Record(StrictModel):
     dtype: str
     num_blocks: int
     width: int
+    architecture: Architecture | None = None
+    num_parameters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class ModelInfo:
     num_blocks: int
     width: int
     imported: StatesKeys = field(default_factory=dict)  # keys of imported states; empty for a model that can be run
+    architecture: Architecture | None = None  # None if the configuration does not say which
+    num_parameters: int | None = None  # weights, embeddings included; None if they are not in safetensors files
 
     @property
     def params(self) -> dict[str, Any]:
@@ -62,14 +74,15 @@ class ModelInfo:
 
         The source is left out, because it may be a folder of this machine.
         """
-        ref, shape = self.ref, {"num_blocks": self.num_blocks, "width": self.width}
+        ref, shape = self.ref, {name: getattr(self, name) for name in _SHAPE}
         return _Record(id=ref.id, revision=ref.revision, dtype=ref.dtype, **shape).model_dump_json(indent=1).encode()
 
     @classmethod
     def recall(cls, record: bytes) -> ModelInfo:
         """Return the model of a record. Raise ValueError if the record is damaged."""
         fields = _Record.model_validate_json(record)
-        return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), fields.num_blocks, fields.width)
+        shape = {name: getattr(fields, name) for name in _SHAPE}
+        return cls(ModelRef(fields.id, fields.id, fields.revision, fields.dtype), **shape)
 
     def layers(self, layers: Sequence[LayerChoice] | None) -> list[int]:
         """Return the numbers of the chosen layers in ascending order.
@@ -106,12 +119,12 @@ def describe(ref: ModelRef, services: Services | None) -> ModelInfo:
     if services is not None and not ref.is_local:
         answer = services.get("extractor", "model", {"model": ref.source, "revision": ref.revision or ""})
         resolved = ModelRef(ref.id, ref.source, answer["revision"], ref.dtype, ref.summary)
-        return ModelInfo(resolved, answer["num_blocks"], answer["width"])
-    return ModelInfo(ref, *_local_shape(Path(ref.source)))
+        return ModelInfo(resolved, **{name: answer[name] for name in _SHAPE})
+    return ModelInfo(ref, **_local_shape(Path(ref.source)))
 
 
-def _local_shape(folder: Path) -> tuple[int, int]:
-    """Return the depth and width of a model in a folder, after a check that the folder is complete."""
+def _local_shape(folder: Path) -> dict[str, Any]:
+    """Return the properties of a model in a folder, after a check that the folder is complete."""
     file = folder / "config.json"
     if not file.is_file():
         raise ModelError(f"model folder {folder} has no config.json; it must hold a Hugging Face model")
@@ -127,8 +140,32 @@ def _local_shape(folder: Path) -> tuple[int, int]:
     inner = settings.get("text_config") or {} if isinstance(settings, dict) else None  # of multimodal models
     if not isinstance(inner, dict):
         raise ModelError(f"{file} is not a JSON object, or its text_config is not: {shown(settings)}")
+    shape = {"architecture": _architecture(settings), "num_parameters": _num_parameters(folder)}
     settings |= inner
-    return _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file)
+    return shape | {"num_blocks": _setting(settings, _NUM_BLOCKS, file), "width": _setting(settings, _WIDTH, file)}
+
+
+def _architecture(settings: Mapping[str, Any]) -> Architecture | None:
+    """Return whether a model is read as an encoder or a decoder, as far as its configuration says so."""
+    classes = tuple(map(str, settings.get("architectures") or ()))
+    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in classes) or settings.get("is_decoder"):
+        return "decoder"
+    is_encoder = settings.get("is_encoder_decoder") or settings.get("model_type") in _ENCODERS
+    return "encoder" if is_encoder or any(name.endswith("ForMaskedLM") for name in classes) else None
+
+
+def _num_parameters(folder: Path) -> int | None:
+    """Return the number of weights in the safetensors files of a folder, or None without such files."""
+    from safetensors import SafetensorError, safe_open
+
+    total = 0
+    for file in folder.glob("model*.safetensors"):
+        try:
+            with safe_open(file, "numpy") as weights:
+                total += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        except SafetensorError as error:
+            raise ModelError(f"{file} cannot be read as safetensors: {error}") from None
+    return total or None
 
 
 def model_type(ref: ModelRef) -> str | None:

@@ -43,6 +43,22 @@ def rotation_interval(differences: np.ndarray, num_test: float, num_train: float
     return float(sample.mean()) - reach, float(sample.mean()) + reach
 
 
+def sign_share(gaps_n: np.ndarray, groups_n: np.ndarray, num_subsamples: int = 1000, seed: int = 0) -> float:
+    """Return the share of repeated subsamples whose mean gap has the sign of the mean of all; 0 if this mean is 0.
+
+    A subsample has half of the groups, without replacement.
+
+    Args:
+        gaps_n: 1 for an answer that only the second side has right, -1 for one of the first side alone, else 0.
+        groups_n: Group of each answer, which subsamples keep whole.
+    """
+    _, codes_n = np.unique(groups_n, return_inverse=True)
+    sums_G = np.bincount(codes_n, gaps_n)
+    draws_RG = np.random.default_rng(seed).random((num_subsamples, len(sums_G)))
+    drawn_RG = draws_RG.argsort(axis=1) < max(1, len(sums_G) // 2)
+    return float(((drawn_RG @ sums_G) * sums_G.sum() > 0).mean())
+
+
 def recommended_size(
     pilots: Sequence[SizePilot], power: float = 0.8, alpha: float = 0.05, most: int = 10**7
 ) -> int | None:

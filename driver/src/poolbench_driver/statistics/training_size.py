@@ -110,11 +110,24 @@ def required_training_size(
     if half < _SMALLEST_HALF_EFFECT:
         return None
     num_risks, largest_loss = _RISKS[criterion]
-    log_hypotheses = (
-        math.log(weights) + _BITS * math.log(2) if protocol == "published" else _BITS * weights * math.log(2)
-    )
+    log_hypotheses = _published_hypotheses(weights) if protocol == "published" else _BITS * weights * math.log(2)
     numerator = math.log(2 * num_risks) + log_hypotheses - math.log(_CONFIDENCE)
     return math.floor(2 * largest_loss**2 * numerator / (half / num_risks) ** 2)
+
+
+def _published_hypotheses(num_weights: int) -> float:
+    """Return ln |F| as published: the values of one weight times the number of weights."""
+    return math.log(num_weights) + _BITS * math.log(2)
+
+
+def accuracy_bound(num_train: float, width: int, hidden: int | None = None) -> float:
+    """Return by how much the accuracy of any probe can differ from its mean after `num_train` examples, as published.
+
+    Reference: Zhu et al. (2022), section 4.2: sqrt(2 ln(2 |F| / 1e-8) / N) for losses from -1 to 1, and half of it for
+    accuracies.
+    """
+    hypotheses = _published_hypotheses(num_parameters(width, hidden))
+    return math.sqrt(2 * (math.log(2) + hypotheses - math.log(_CONFIDENCE)) / num_train) / 2
 
 
 def total_size(num_train: int, split: tuple[float, ...] = (4, 1, 1)) -> int:

@@ -191,3 +191,5 @@ class ModelAnswer(StrictModel):
     num_blocks: int
     width: int
     window: int | None = Field(description="longest input in tokens, null where the model names none")
+    architecture: Literal["encoder", "decoder"] = Field(description="how the model is read")
+    num_parameters: int | None = Field(description="weights, null where the class is in the model's repository")

@@ -230,7 +230,7 @@ class ExtractorService:
             return JSONResponse(explain(decoder, request, pooling, passages, encoder))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
-        """Return revision, depth, width and window of a model, without loading its weights."""
+        """Return revision, depth, width, window, architecture and size of a model, without loading its weights."""
         return describe(requested_model(model, revision=revision or None))
 
     def routes(self, router: APIRouter) -> None:

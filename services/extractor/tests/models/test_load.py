@@ -116,6 +116,8 @@ def test_a_multimodal_model_is_its_text_decoder(llama: Decoder, tmp_path: Path) 
     assert all("vision" not in name for name, _ in decoder.backbone.named_modules())
     described = describe(ref)
     assert (described["num_blocks"], described["width"], described["window"]) == (2, 32, 96)
+    num_parameters = sum(weights.numel() for weights in decoder.model.parameters())
+    assert (described["architecture"], described["num_parameters"]) == ("decoder", num_parameters)
     assert (decoder.num_blocks, decoder.width, decoder.window) == (2, 32, 96)
     assert described["revision"] == decoder.revision and decoder.revision.startswith("local-")
 

@@ -7,8 +7,9 @@ import numpy as np
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
 from poolbench.steps.prober import PilotParams, ProbeParams, SparseParams, TaskParams
+from poolbench_prober.probing.compression import INNER_FOLDS
 from poolbench_prober.probing.mlp import MOST_EPOCHS
-from poolbench_prober.probing.published import RECIPES
+from poolbench_prober.probing.published import RECIPES, SEARCHED_EPOCHS
 
 _GIB = 2**30
 #: Bytes of the bootstrap for each resample and row: draws, counts and weights, and the running sums of one AUROC.
@@ -98,7 +99,13 @@ def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost
 def of_pilot(width: int, num_classes: int, params: PilotParams) -> Cost:
     """Return the cost of pilots, whose probes are fitted on all sizes."""
     columns = num_classes * len(params.c_values)
-    probes = len(params.seeds) * params.folds * (columns if params.hidden is None else MOST_EPOCHS * params.hidden)
+    if params.protocol == "published":
+        fits = SEARCHED_EPOCHS * (params.hidden or num_classes)
+    elif params.code_length:
+        fits = num_classes * len(TaskParams().compression_c) * (1 + INNER_FOLDS)
+    else:
+        fits = columns if params.hidden is None else MOST_EPOCHS * params.hidden
+    probes = len(params.seeds) * params.folds * fits
     return Cost(sum(params.sizes), width, probes, columns, 0)
 
 

@@ -1,13 +1,15 @@
 """Pilots: samples and folds, answers against scikit-learn and against a task, noise, and what cannot be probed."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from services.prober.tests.conftest import targets_table, vectors_table
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -20,6 +22,7 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.probing import Targets, TaskProbes, pilot_answers, predictions_table
+from poolbench_prober.probing.compression import dealt_folds
 from poolbench_prober.probing.pilots import folds_of
 from poolbench_prober.service import ProberService
 
@@ -136,6 +139,82 @@ def test_a_hidden_layer_sees_what_no_line_does():
     targets = Targets(tuple(f"i{row:04}" for row in range(900)), ("a", "b"), codes, np.arange(900))
     linear, hidden = (rights(answers(targets, vectors, **params), seed=0) for params in ({}, {"hidden": 16}))
     assert np.mean(list(linear.values())) < 0.6 and np.mean(list(hidden.values())) > 0.85
+
+
+def torch_search(vectors, values, rows, hidden, seed):
+    """The search of the reference with PyTorch's layers, loss, gradients and Adam, from the same random numbers."""
+    x, y = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(values.astype(np.int64))
+    train, dev = (torch.from_numpy(rows[name]) for name in ("train", "dev"))
+    widths = [x.shape[1], *filter(None, [hidden]), int(y.max()) + 1]
+    trials = []
+    for rate in (1e-4, 5e-4, 1e-3, 5e-3, 1e-2):
+        for batch in (8, 16, 32, 64):
+            rng = np.random.default_rng((seed, 7))
+            layers = [torch.nn.Linear(*shape) for shape in pairwise(widths)]
+            for layer in layers:
+                inputs, outputs = layer.in_features, layer.out_features
+                first = ((2 * rng.random((inputs + 1, outputs)) - 1) / np.sqrt(inputs)).astype(np.float32)
+                layer.weight.data = torch.from_numpy(first[:-1].T.copy())
+                layer.bias.data = torch.from_numpy(first[-1].copy())
+            probe = torch.nn.Sequential(*[part for layer in layers for part in (layer, torch.nn.ReLU())][:-1])
+            optimizer = torch.optim.Adam(probe.parameters(), lr=rate)
+            best, waited = (np.inf, None), 0
+            for _ in range(50):
+                for chosen in torch.from_numpy(rng.permutation(len(train))).split(batch):
+                    optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(probe(x[train[chosen]]), y[train[chosen]]).backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    outputs = probe(x)
+                    loss = float(torch.nn.functional.cross_entropy(outputs[dev], y[dev]))
+                best, waited = ((loss, outputs.argmax(1)), 0) if loss < best[0] else (best, waited + 1)
+                if waited == 5:
+                    break
+            accuracy = float((best[1][dev] == y[dev]).float().mean())
+            trials.append((-accuracy, best[0], best[1].numpy()))
+    return min(trials, key=lambda trial: trial[:2])[2]
+
+
+@pytest.mark.parametrize(("num_classes", "hidden"), [(2, None), (3, 20)])
+def test_published_probes_are_the_best_of_a_search_with_pytorch(num_classes, hidden):
+    targets, vectors = classes(96, num_classes, shift=0.5)
+    params = {"protocol": "published", "folds": 3, "hidden": hidden}
+    table = answers(targets, vectors, **params)
+    for fold in folds_of(targets, PilotParams(sizes=(96,), seeds=(0,), **params), 0):
+        predicted = torch_search(vectors, targets.values, fold.rows, hidden, 0)
+        expected = {targets.ids[row]: predicted[row] == targets.values[row] for row in fold.rows["test"]}
+        assert rights(table, fold=fold.number) == expected
+
+
+def test_a_code_length_chooses_the_regularisation_and_class_frequencies_where_vectors_say_nothing():
+    """The code of held-out training labels by scikit-learn's probes; dev says nothing."""
+    targets, vectors = classes(240)
+    table = answers(targets, vectors, code_length=True)
+    for fold in folds_of(targets, PilotParams(sizes=(240,), seeds=(0,)), 0):
+        rows = fold.rows["train"]
+        inner, labels, groups = vectors[rows], targets.values[rows], targets.groups[rows]
+        folds = dealt_folds(labels, groups, 0)
+        costs = {}
+        for c in TaskParams().compression_c:
+            probes = [
+                (made_pipeline(c).fit(inner[folds != number], labels[folds != number]), folds == number)
+                for number in np.unique(folds)
+            ]
+            costs[c] = sum(log_loss(labels[held], probe.predict_proba(inner[held]), normalize=False, labels=[0, 1])
+                           for probe, held in probes)  # fmt: skip
+        best = min(costs, key=costs.get)
+        probe = made_pipeline(best).fit(inner, labels)
+        expected = {
+            targets.ids[row]: probe.predict(vectors[[row]])[0] == targets.values[row] for row in fold.rows["test"]
+        }
+        assert rights(table, fold=fold.number) == expected
+    noise = np.random.default_rng(1).normal(size=vectors.shape)
+    (one,) = {tuple(np.unique(list(rights(answers(targets, noise, code_length=True), fold=0).values())))}
+    assert len(one) == 2  # one class is predicted, which half of the test instances have
+
+
+def made_pipeline(c):
+    return make_pipeline(StandardScaler(), LogisticRegression(C=c, tol=1e-10, max_iter=10_000))
 
 
 def test_one_fold_is_the_task_of_the_set_itself():

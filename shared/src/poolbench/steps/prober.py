@@ -238,6 +238,9 @@ class PilotParams(StrictModel):
         label_noise: Share of the labels of training and development that another class replaces.
         c_values: Inverse regularisations that a linear probe chooses from on development.
         tolerance: Gradient norm over its value at zero weights at which a linear probe has converged.
+        protocol: `corrected`, or `published` for probes as Zhu et al. (2022) train them.
+        code_length: Whether the linear probe has the C with the shortest code of the training labels, and none at all
+            where class frequencies have a shorter one. Only with protocol `corrected`.
     """
 
     task: Label = ""
@@ -249,13 +252,17 @@ class PilotParams(StrictModel):
     label_noise: Real = Field(default=0.0, ge=0, le=1)
     c_values: Regularisations = Field(default=(0.01, 0.1, 1.0, 10.0), min_length=1)
     tolerance: Real = Field(default=1e-5, ge=1e-12, le=1e-5)
+    protocol: Literal["corrected", "published"] = "corrected"
+    code_length: Flag = False
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
-        """Refuse a repeated seed or size: it would count twice in a mean."""
+        """Refuse a repeated seed or size, which would count twice in a mean, and probes that cannot be."""
         for name in ("seeds", "sizes"):
             if len(set(values := getattr(self, name))) < len(values):
                 raise ValueError(f"{name} {list(values)}: name each once")
+        if self.code_length and (self.hidden is not None or self.protocol != "corrected"):
+            raise ValueError("code_length: only linear probes of protocol corrected are chosen by their code")
         if self.folds == 2:
             raise ValueError("folds 2: three folds at least are needed for training, development and test; or 1")
         return self
@@ -450,6 +457,8 @@ def _pilot_work(sized: Sized) -> tuple[float, str]:
     params = sized.params
     cells = {(of.strategy, of.layer) for _, of in TASK_VECTORS.among(sized.task.inputs)}
     probe = f"{len(params.c_values)} values of C" if params.hidden is None else f"{params.hidden} hidden units"
+    probe += ", code lengths" if params.code_length else ""
+    probe += ", published" if params.protocol == "published" else ""
     amount = sum(params.sizes) * len(cells) * len(params.seeds) * params.folds
     return amount, f"{probe}, {sized.read_width}"
 

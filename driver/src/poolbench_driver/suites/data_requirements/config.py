@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -32,6 +32,9 @@ class Configuration(StrictModel):
     """Block index, depth, `embedding` (static vectors of words) or `final`."""
     hidden: int | None = Field(default=None, ge=1, le=10_000)
     """Units of the hidden layer of the probe; without it the probe is a logistic regression."""
+    code_length: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether the linear probe has the C with the shortest code of the training labels, which development does not
+    choose."""
     control: Control | None = None
     """`word_order` shuffles the words of every text, `random_weights` reads with an untrained model."""
     noise: float = Field(default=0.0, ge=0, le=1e6, allow_inf_nan=False)
@@ -61,13 +64,15 @@ class Configuration(StrictModel):
         read = [name for name in _OF_A_MODEL if getattr(self, name) != type(self).model_fields[name].default]
         if self.vectors is not None and read:
             raise ValueError(f"vectors of a file are used as they are; leave out {', '.join(read)}")
+        if self.code_length and self.hidden is not None:
+            raise ValueError("code_length chooses the C of a linear probe; leave out hidden")
         if self.adapter is not None and self.control == "random_weights":
             raise ValueError("random_weights replaces all weights, those of the adapter too; leave one out")
         return self
 
     def columns(self, model: str) -> dict[str, Any]:
         """Return the configuration as columns of a table, where `model` is the model of the run."""
-        settings = self.model_dump(mode="json")
+        settings = {**self.model_dump(mode="json"), "code_length": self.code_length}
         if self.vectors is not None:
             return settings | {"model": None, "strategy": None, "layer": None}
         adapter = None if self.adapter is None else PurePath(self.adapter).name  # wherever its folder lies
@@ -105,6 +110,8 @@ def display_name(columns: Mapping[str, Any], model: str, beside: Mapping[str, An
         parts.append(columns["control"] or "no control")
     if differs("hidden"):
         parts.append(f"MLP {columns['hidden']}" if columns["hidden"] else "logistic regression")
+    if columns["code_length"] != bool(first["code_length"]):
+        parts.append("C by code length" if columns["code_length"] else "C by development")
     for name, word in (("noise", "noise"), ("label_noise", "label noise")):
         if columns[name] != (first[name] or 0.0):
             parts.append(f"{word} {columns[name]:g}" if columns[name] else f"no {word}")
@@ -114,8 +121,6 @@ def display_name(columns: Mapping[str, Any], model: str, beside: Mapping[str, An
 class DataRequirementsConfig(ReadingConfig):
     """Settings of a run of data requirements."""
 
-    protocol: Literal["corrected"] = "corrected"
-    """Every row has the published bound beside the corrected one."""
     budget: NamedBudget = NamedBudget(name="demo")
     """Name of the preset, which sets seeds, folds and sizes; result rows hold it."""
     sets: Annotated[tuple[str, ...], Field(min_length=1, max_length=1000)] = (
@@ -127,8 +132,8 @@ class DataRequirementsConfig(ReadingConfig):
     corpus: CorpusSource = CorpusSource()
     """Where sets and passages of concepts come from: `planted`, `real`, or a folder."""
     compare: Configuration = Field(default=Configuration(), json_schema_extra=_KEYS)
-    """First configuration, with the keys model, adapter, vectors, strategy, layer, hidden, control, noise and
-    label_noise; those that are left out keep their defaults."""
+    """First configuration, with the keys model, adapter, vectors, strategy, layer, hidden, code_length, control, noise
+    and label_noise; those that are left out keep their defaults."""
     against: Annotated[tuple[Configuration, ...], Field(max_length=100)] = Field(
         default=(
             Configuration(control="word_order"),

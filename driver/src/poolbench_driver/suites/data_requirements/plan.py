@@ -1,6 +1,6 @@
 """From the settings of a run to its tasks: sets, what each model reads of them, and a pilot for each side and set."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +76,7 @@ class DataPlan(Plan):
 
     scope: DataScope
     answers: Mapping[tuple[int, str], str]
+    published: Mapping[tuple[int, str], str]  # of the probes of the reference, with protocol `published`
 
 
 def check(config: DataRequirementsConfig) -> None:
@@ -135,25 +136,29 @@ def _adapter(name: str) -> ChangeParams:
 
 def plan(scope: DataScope) -> DataPlan:
     """Return the plan of a run."""
-    draft, answers = Draft(), dict[tuple[int, str], str]()
+    draft, answers, published = Draft(), dict[tuple[int, str], str](), dict[tuple[int, str], str]()
     vectors = _plan_vectors(scope, draft)
     for number, side in enumerate(scope.config.sides):
         cell = scope.cell(side)
         for name, set_vectors in vectors[side.vectors or scope.source(side)].items():
-            params = _pilot_params(scope, side, name)
-            key = steps.PILOT.key(steps.ANSWERS(*cell), params, set_vectors.identity([cell]))
-            draft.add(steps.PILOT, params, set_vectors.inputs([cell]), {steps.ANSWERS(*cell): key})
-            answers[number, name] = key
-    return DataPlan(scope.config, joined([Stage(draft.work)]), scope.facts, scope, answers)
+            for keys, params in zip((answers, published), _pilot_params(scope, side, name), strict=False):
+                key = steps.PILOT.key(steps.ANSWERS(*cell), params, set_vectors.identity([cell]))
+                draft.add(steps.PILOT, params, set_vectors.inputs([cell]), {steps.ANSWERS(*cell): key})
+                keys[number, name] = key
+    return DataPlan(scope.config, joined([Stage(draft.work)]), scope.facts, scope, answers, published)
 
 
-def _pilot_params(scope: DataScope, side: Configuration, name: str) -> steps.PilotParams:
-    options: dict[str, Any] = {
-        option: value for option in ("hidden", "noise", "label_noise") if (value := getattr(side, option))
-    }
-    return steps.PilotParams(
-        task=name, seeds=scope.config.seeds, sizes=scope.sizes[name], folds=scope.config.folds, **options
-    )
+def _pilot_params(scope: DataScope, side: Configuration, name: str) -> Iterator[steps.PilotParams]:
+    """Yield the parameters of a pilot, and with protocol `published` those with the probes of the reference.
+
+    The reference has no probe whose C is chosen by a code length.
+    """
+    of_side = ("hidden", "noise", "label_noise", "code_length")
+    options: dict[str, Any] = {option: value for option in of_side if (value := getattr(side, option))}
+    options |= {"seeds": scope.config.seeds, "sizes": scope.sizes[name], "folds": scope.config.folds}
+    yield steps.PilotParams(task=name, **options)
+    if scope.config.protocol == "published" and not side.code_length:
+        yield steps.PilotParams(task=name, protocol="published", **options)
 
 
 def _plan_vectors(scope: DataScope, draft: Draft) -> dict[str | PassageReader, dict[str, SetVectors]]:

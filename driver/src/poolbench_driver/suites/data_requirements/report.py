@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any, cast
 
 from poolbench.contracts import Row
@@ -23,6 +24,8 @@ from poolbench_driver.suites.data_requirements.rows import SPLITS
 
 #: Discordant test examples below which nothing is judged: six all one way are the fewest that are significant.
 FEW_DISCORDANT = 6
+#: Share of repeated subsamples with one sign below which a comparison collapses under subsampling.
+STABLE = 0.95
 #: Looks of the recommended number of examples, and of both bounds.
 _BOUNDS = {
     "recommended": (ACCENT, "diamond"), "published bound": (COLOURS[1], "circle"), "bound": (COLOURS[2], "square"),
@@ -137,7 +140,13 @@ def report(run: FinishedRun, page: Page) -> Page:
         board=_board(view),
         problems=[*(Problem(line, "sizes") for line in problems(view)), *page.problems],
         picture=_picture(pictured, view.first) if pictured else None,
-        parts=[_needs(view), *_pictures(view, drawn), sizes_part(view.comparisons)],
+        parts=[
+            _needs(view),
+            *_pictures(view, drawn),
+            *_theory(run, view),
+            sizes_part(view.comparisons),
+            *_published(run, view),
+        ],
     )
 
 
@@ -165,7 +174,7 @@ def view_of(run: FinishedRun) -> DataView:
 def problems(view: DataView) -> Iterator[str]:
     """Yield a line for each thing that limits the answer: nulls, and collapsed, reversed or hardly different pairs."""
     nulls: dict[str, list[str]] = {}
-    collapsed, reversed_signs, alike = list[str](), list[str](), list[str]()
+    collapsed, reversed_signs, alike, unstable = list[str](), list[str](), list[str](), list[str]()
     for comparison in view.comparisons:
         at = f"{comparison.name} on {comparison.set}"
         for line in comparison.sizes:
@@ -181,11 +190,14 @@ def problems(view: DataView) -> Iterator[str]:
             reversed_signs.append(at)
         if (largest["p01"] + largest["p10"]) * largest["num_test"] < FEW_DISCORDANT:
             alike.append(at)
+        if (same_sign := largest.get("same_sign")) is not None and same_sign < STABLE:
+            unstable.append(at)
     for reason, places in nulls.items():
         yield f"not compared, {reason}: {listed(places)}"
     for places, what in (
         (collapsed, f"collapsed (the interval holds 0, and the power is below {SUFFICIENT:g} with all examples)"),
         (reversed_signs, "the sign is another one at smaller sizes"),
+        (unstable, f"the sign is another one in over {1 - STABLE:.0%} of repeated subsamples of half of the examples"),
         (alike, f"fewer than {FEW_DISCORDANT} examples of a test fold are discordant, so that none decides"),
     ):
         if places:
@@ -344,19 +356,81 @@ def margins(comparisons: Sequence[SetComparison]) -> Picture:
     return draw.picture("Recommended training examples beside the bounds", drawn, captions=[caption])
 
 
+def _theory(run: FinishedRun, view: DataView) -> Iterator[Part]:
+    """Yield the accuracies of each configuration by size, with their spread over seeds and the bound of theory."""
+    names = {row["entrant"]: (row["first"], row["second"]) for row in run.rows("comparisons")}
+    sizes = [row for comparison in view.comparisons for row in comparison.sizes if row.get("accuracy_bound")]
+    bounds: dict[tuple[str, str, int], tuple[float, float]] = {}
+    for row in sorted(sizes, key=lambda row: row["accuracy_bound"]):  # that of a comparison is of its larger probe
+        for name in names[row["entrant"]]:
+            bounds.setdefault((name, row["task"], row["size"]), (row["num_train"], row["accuracy_bound"]))
+    if not bounds:  # a run of an earlier version
+        return
+    keys = ["configuration", "task", "size", "seed"]
+    accuracies: dict[tuple[str, str, int], list[float]] = {}
+    for row in run.tables["answers"].group_by(keys).aggregate([("right", "mean")]).to_pylist():
+        place = row["configuration"], row["task"], row["size"]
+        if row["right_mean"] is not None and place in bounds:
+            accuracies.setdefault(place, []).append(row["right_mean"])
+    lines, seeds, theory = list[Line](), list[draw.Datum](), list[draw.Datum]()
+    for (name, of_set, size), values in sorted(accuracies.items()):
+        num_train, bound = bounds[name, of_set, size]
+        mean, spread = fmean(values), 3 * stdev(values) if len(values) > 1 else None
+        is_inside = all(abs(value - mean) <= bound for value in values)
+        lines.append(
+            Line.of(
+                name, of_set, number(num_train, ",.0f"), number(mean), number(spread), number(bound),
+                "yes" if is_inside else "no",
+            )
+        )  # fmt: skip
+        if name == view.first:
+            says = f"{of_set}, {num_train:,.0f} training examples: "
+            spot = {"x": num_train, "series": of_set}
+            seeds += [{**spot, "y": value, "says": f"{says}accuracy {value:.3f}"} for value in values]
+            theory.append({**spot, "y": mean, "low": max(0.0, mean - bound), "high": min(1.0, mean + bound)})
+    axes = draw.number_axis("training examples", scale="log"), draw.number_axis("accuracy")
+    layers = [draw.bands(theory), draw.trends(theory), draw.points(seeds, 20)]
+    drawn = draw.chart(layers, *axes, 220, draw.looks_of(dict.fromkeys(row["series"] for row in theory)))
+    heads: Heads = [
+        "configuration", Column("set", is_text=True), "training", "accuracy", "3 deviations over seeds", "bound",
+        "all seeds inside",
+    ]  # fmt: skip
+    note = (
+        "Figures 2 and 7 of the paper: the accuracies of the seeds lie around their mean within what the published "
+        "bound allows for this number of training examples. The picture has the first configuration; points are seeds."
+    )
+    blocks: list[Block] = [draw.picture("Accuracy and bound by training examples", drawn), Table.of(heads, lines)]
+    yield Part("theory", "Theory against experiment", blocks, "Theory", note, is_folded=True)
+
+
+def _published(run: FinishedRun, view: DataView) -> Iterator[Part]:
+    """Yield the board with the probes of the reference."""
+    by_comparison = figures_by(run.rows("published"), "entrant", "task")
+    comparisons = [SetComparison(name, of_set, figures, ()) for (name, of_set), figures in by_comparison.items()]
+    note = (
+        "The probes of the reference: Adam, the best of five rates and four batches on development, 50 epochs at most, "
+        "of which five may have no lower loss. Samples, folds and test are ours (published.parquet)."
+    )
+    if comparisons:
+        board = _board(DataView(view.first, comparisons))
+        yield Part("published", "With the published probes, never ranked with ours", [board], "Published", note)
+
+
 def sizes_part(comparisons: Sequence[SetComparison]) -> Part:
     """Return every size of some comparisons."""
     heads: Heads = [
         "comparison", Column("set", is_text=True), "examples", "training", "first", "second",
-        Column("difference", has_intervals=True), "only second", "only first", "power", "type-M", "type-S",
+        Column("difference", has_intervals=True), "only second", "only first", "power", "type-M", "type-S", "same sign",
+        "published bound",
     ]  # fmt: skip
     lines = []
     for comparison in comparisons:
         for row in comparison.sizes:
             numbers = (
-                number(row[name], spec)
+                number(row.get(name), spec)  # the last two are not in runs of earlier versions
                 for name, spec in (
-                    ("p01", ".3f"), ("p10", ".3f"), ("power", ".2f"), ("type_m", ".2f"), ("type_s", ".2g")
+                    ("p01", ".3f"), ("p10", ".3f"), ("power", ".2f"), ("type_m", ".2f"), ("type_s", ".2g"),
+                    ("same_sign", ".3f"), ("bound_published", ",d"),
                 )
             )  # fmt: skip
             lines.append(
@@ -371,7 +445,11 @@ def sizes_part(comparisons: Sequence[SetComparison]) -> Part:
                     *numbers,
                 )
             )
-    note = "Accuracy of both sides, and shares of test examples that only one of them has right (sizes.parquet)."
+    note = (
+        "Accuracy of both sides, and shares of test examples that only one of them has right (sizes.parquet). Same "
+        "sign: share of 1,000 subsamples of half of the examples whose difference has the sign of all. Published "
+        "bound: training examples that the bound asks for, by the difference at this size."
+    )
     return Part("sizes", "By size", [Table.of(heads, lines)], "By size", note, is_folded=True)
 
 

@@ -15,7 +15,7 @@ from poolbench_driver.contract.suite import Tables
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.statistics.mcnemar import mcnemar_size
 from poolbench_driver.statistics.pilots import recommended_size
-from poolbench_driver.statistics.training_size import required_training_size
+from poolbench_driver.statistics.training_size import accuracy_bound, required_training_size
 from poolbench_driver.suites.data_requirements import metrics
 from poolbench_driver.suites.data_requirements.config import display_name
 from poolbench_driver.suites.data_requirements.plan import DataPlan, DataScope
@@ -43,6 +43,9 @@ SIZES = pa.schema(
         ("power", pa.float64()),
         ("type_m", pa.float64()),
         ("type_s", pa.float64()),
+        ("bound_published", pa.int64()),  # training examples that the bound asks for, by the difference of this size
+        ("accuracy_bound", pa.float64()),  # by how much any accuracy can be off after these training examples
+        ("same_sign", pa.float64()),  # share of repeated subsamples of half of the examples with the sign of all
         ("status", pa.string()),
         ("reason", pa.string()),
     ]
@@ -53,19 +56,8 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
     """Return result rows, and the tables `sizes`, `comparisons` and `answers`."""
     scope = plan.scope
     names, apart = _side_names(scope)
-    answers = {at: source.table(key) for at, key in plan.answers.items()}
-    rows, sizes = list[Row](), list[Row]()
-    for number, name in product(range(1, len(names)), scope.data):
-        compared = {"first": _given(scope, _FIRST), "second": _given(scope, number)}
-        identity = {"task": name, "entrant": apart[number]}
-        sides = [answers[_FIRST, name], answers[number, name]]
-        by_size = _compared(sides, scope.sizes[name], scope.config.alpha)
-        timings = source.timings(plan.answers[number, name])
-        figures = measures(by_size, _probe(scope, number, sides), scope.config.alpha)
-        rows += [
-            {**timings, **measure.to_row(), **identity, "params": {"set": name, **compared}} for measure in figures
-        ]
-        sizes += [{**identity, "size": size, **_columns(compared)} for size, compared in by_size.items()]
+    answers, rows, sizes = _comparisons_of(scope, plan.answers, source, apart)
+    _, published, _ = _comparisons_of(scope, plan.published, source, apart)
     others = {
         "sizes": pa.Table.from_pylist(sizes, SIZES),
         "comparisons": pa.Table.from_pylist(_comparisons(scope, names, apart)),
@@ -77,7 +69,35 @@ def assemble(plan: DataPlan, source: RowSource) -> Tables:
     ]
     if tables:
         others["answers"] = pa.concat_tables(tables)
-    return Tables(rows, others)
+    return Tables(rows, others, {"published": published} if plan.published else {})
+
+
+def _comparisons_of(
+    scope: DataScope, keys: Mapping[tuple[int, str], str], source: RowSource, apart: Sequence[str]
+) -> tuple[dict[tuple[int, str], pa.Table | Failure], list[Row], list[Row]]:
+    """Return the answers of all sides with the probes of one protocol, and rows of results and sizes.
+
+    A side that these probes do not have, such as one that a code length chooses, is not compared.
+    """
+    answers = {at: source.table(key) for at, key in keys.items()}
+    rows, sizes = list[Row](), list[Row]()
+    for number, name in product(range(1, len(apart)), scope.data):
+        if (_FIRST, name) not in answers or (number, name) not in answers:
+            continue
+        compared = {"first": _given(scope, _FIRST), "second": _given(scope, number)}
+        identity = {"task": name, "entrant": apart[number]}
+        sides = [answers[_FIRST, name], answers[number, name]]
+        probe = _probe(scope, number, sides)
+        instances = scope.data[name].instances
+        groups = dict(zip(instances["instance_id"].to_pylist(), instances["group"].to_pylist(), strict=True))
+        by_size = _compared(sides, groups, scope.sizes[name], scope.config.alpha)
+        timings = source.timings(keys[number, name])
+        figures = measures(by_size, probe, scope.config.alpha)
+        rows += [
+            {**timings, **measure.to_row(), **identity, "params": {"set": name, **compared}} for measure in figures
+        ]
+        sizes += [{**identity, "size": size, **_columns(at_size, probe)} for size, at_size in by_size.items()]
+    return answers, rows, sizes
 
 
 def _side_names(scope: DataScope) -> tuple[list[str], list[str]]:
@@ -99,13 +119,13 @@ def _given(scope: DataScope, number: int) -> Row:
 
 
 def _compared(
-    sides: Sequence[pa.Table | Failure], sizes: Sequence[int], alpha: float
+    sides: Sequence[pa.Table | Failure], groups: Mapping[str, str], sizes: Sequence[int], alpha: float
 ) -> Mapping[int, SizeComparison | CellError]:
     tables = [side for side in sides if not isinstance(side, Failure)]
     if failed := [side for side in sides if isinstance(side, Failure)]:
         return dict.fromkeys(sizes, failed[0].error)
     try:
-        return compare_sizes(tables[0], tables[1], alpha)
+        return compare_sizes(tables[0], tables[1], groups, alpha)
     except CellError as error:
         return dict.fromkeys(sizes, error)
 
@@ -189,7 +209,7 @@ def counts_of(num_all: int, counts: Sequence[float]) -> dict[str, int]:
     return dict(zip(SPLITS, (num_all - dev - test, dev, test), strict=True))
 
 
-def _columns(compared: SizeComparison | CellError) -> Row:
+def _columns(compared: SizeComparison | CellError, probe: Probe) -> Row:
     """Return the columns of SIZES that one size has."""
     if isinstance(compared, CellError):
         return {"status": str(compared.status), "reason": str(compared)}
@@ -208,6 +228,9 @@ def _columns(compared: SizeComparison | CellError) -> Row:
         "power": compared.power,
         "type_m": errors and errors.type_m,
         "type_s": errors and errors.type_s,
+        "bound_published": required_training_size(comparison.effect, probe.width, "published", hidden=probe.hidden),
+        "accuracy_bound": accuracy_bound(compared.counts[0], probe.width, probe.hidden),
+        "same_sign": compared.same_sign,
         "status": str(Status.OK),
     }
 

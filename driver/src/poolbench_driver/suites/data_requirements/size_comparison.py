@@ -1,6 +1,6 @@
 """Two configurations compared at each size, from the answers of their pilots."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -14,7 +14,7 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench_driver.pilots import PilotComparison, Power
 from poolbench_driver.statistics.mcnemar import SUFFICIENT
-from poolbench_driver.statistics.pilots import SizePilot, rotation_interval
+from poolbench_driver.statistics.pilots import SizePilot, rotation_interval, sign_share
 
 #: What names a fold, and counts of its test examples.
 _FOLD, _COUNTS = ("size", "seed", "fold"), ("n", "only_second", "only_first", "first", "second")
@@ -28,6 +28,7 @@ class SizeComparison:
         counts: Training, development and test examples of a fold, as means over folds and seeds.
         accuracies: Accuracy of the first and of the second configuration.
         errors: Power of McNemar's test on one fold, with type-M and type-S errors. None without a difference.
+        same_sign: Share of repeated subsamples of half of the examples whose difference has the sign of all.
     """
 
     size: int
@@ -35,6 +36,7 @@ class SizeComparison:
     accuracies: tuple[float, float]
     comparison: PilotComparison
     errors: Power | None
+    same_sign: float
 
     @property
     def power(self) -> float:
@@ -58,10 +60,15 @@ class SizeComparison:
         return interval is not None and interval[0] <= 0 <= interval[1] and self.power < SUFFICIENT
 
 
-def compare_sizes(first: pa.Table, second: pa.Table, alpha: float) -> dict[int, SizeComparison | CellError]:
+def compare_sizes(
+    first: pa.Table, second: pa.Table, groups: Mapping[str, str], alpha: float
+) -> dict[int, SizeComparison | CellError]:
     """Compare two configurations at each sample size, the smallest first, from their PILOT_ANSWERS.
 
     A size is compared if both answered an example in every fold of every seed. Otherwise its value is the error.
+
+    Args:
+        groups: Group of each example (a pair, a document), which subsamples keep whole.
 
     Raises:
         CellError: The two configurations have no test example in common.
@@ -84,15 +91,21 @@ def compare_sizes(first: pa.Table, second: pa.Table, alpha: float) -> dict[int, 
     table = pa.table({**columns, **{name: column.astype(int) for name, column in counts.items()}})
     totals = [*((name, "sum") for name in _COUNTS), ("num_train", "max"), ("num_dev", "max")]
     folds = table.group_by(_FOLD).aggregate(totals).sort_by([(name, "ascending") for name in _FOLD]).to_pylist()
+    groups_n = np.array([groups[name] for name in both["instance_id"].to_pylist()])
+    gaps_n, sizes_n = second_n.astype(int) - first_n, both["size"].to_numpy()
     compared: dict[int, SizeComparison | CellError] = {}
     for size, rows in groupby(folds, key=itemgetter("size")):
         size_folds = list(rows)
         is_whole = all(fold["n_sum"] for fold in size_folds)
-        compared[size] = _of_folds(size, size_folds, alpha) if is_whole else _reason((first, second), size)
+        if is_whole:
+            same_sign = sign_share(gaps_n[sizes_n == size], groups_n[sizes_n == size])
+            compared[size] = _of_folds(size, size_folds, alpha, same_sign)
+        else:
+            compared[size] = _reason((first, second), size)
     return compared
 
 
-def _of_folds(size: int, folds: Sequence[Row], alpha: float) -> SizeComparison:
+def _of_folds(size: int, folds: Sequence[Row], alpha: float, same_sign: float) -> SizeComparison:
     """Return the comparison at one size, from the counts of its folds."""
     shares = dict[str, tuple[float, float]]()
     for seed, rows in groupby(folds, key=itemgetter("seed")):
@@ -125,6 +138,7 @@ def _of_folds(size: int, folds: Sequence[Row], alpha: float) -> SizeComparison:
         ),
         comparison=comparison,
         errors=comparison.power(round(num_test), alpha),
+        same_sign=same_sign,
     )
 
 

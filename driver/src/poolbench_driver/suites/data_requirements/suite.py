@@ -36,6 +36,8 @@ class DataRequirements(Suite[DataRequirementsConfig, DataScope, DataPlan]):
         comparisons, sets = len(scope.config.against), len(scope.data)
         fits = sum(len(sizes) for sizes in scope.sizes.values()) * len(scope.config.seeds) * scope.config.folds
         counted = {"comparisons": comparisons, "sets": sets, "probes": fits * (comparisons + 1)}
+        if plan.published:
+            counted["published_probes"] = fits * len({number for number, _ in plan.published})
         return Description.of_numbers(counted)
 
     def assemble(self, plan: DataPlan, source: RowSource) -> Tables:

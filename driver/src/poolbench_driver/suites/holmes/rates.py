@@ -15,7 +15,7 @@ from poolbench_corpora.probing import ProbingData
 from poolbench_driver.contract.evidence import MARKED_TEXT
 from poolbench_driver.statistics.mcnemar import mcnemar_test
 from poolbench_driver.statistics.multiple import holm
-from poolbench_driver.statistics.winning_rate import published_winning_rate, winning_rate_resamples
+from poolbench_driver.statistics.winning_rate import discriminability, published_winning_rate, winning_rate_resamples
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 
 CI_METHOD = "cluster bootstrap over phenomena, percentile"
@@ -64,6 +64,13 @@ def score_matrix(rows: Sequence[Row]) -> tuple[list[str], list[str], np.ndarray]
     entrants, sets = list(dict.fromkeys(name for name, _ in scored)), sorted({name for _, name in scored})
     scores = np.array([scored.get((entrant, name)) for entrant in entrants for name in sets], float)
     return entrants, sets, scores.reshape(len(entrants), len(sets))
+
+
+def discriminability_by_set(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Return how well the order of the entrants on each set agrees with the overall order, or None if undefined."""
+    _, sets, values_MN = score_matrix(rows)
+    taus = zip(sets, discriminability(values_MN).tolist(), strict=True)
+    return {name: tau if np.isfinite(tau) else None for name, tau in taus}
 
 
 def _of_entrant(rows: Sequence[Row], entrant: str) -> Row:

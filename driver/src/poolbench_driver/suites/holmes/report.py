@@ -25,6 +25,7 @@ from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.vega import COLOURS, GREY
 from poolbench_driver.pages.drawing import chart, level, looks_of, name_axis, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
+from poolbench_driver.suites.holmes.figures import figures
 from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
 
 
@@ -99,15 +100,17 @@ def _page(view: HolmesView, page: Page) -> Page:
         board=_board(view),
         problems=[*(Problem(line, "sets") for line in view.problems), *page.problems],
         picture=by_type(view),
-        parts=[*_pooling(view), *_opened(view.examples), _sets(view), *_published(view.published)],
+        parts=[*_pooling(view), *_opened(view.examples), _sets(view), *figures(view), *_published(view.published)],
     )
 
 
 def _board(view: HolmesView) -> Table:
-    heads: Heads = [
+    models = {entrant.model for entrant in view.pooled}
+    heads: list[str | Column] = [
         "entrant", Column("winning rate %", has_intervals=True), *view.types, "score", "selectivity", "compression",
         "floor", "collapsed", *(["leader better : worse"] if view.comparisons else []),
     ]  # fmt: skip
+    heads += [Column("architecture", is_text=True), "parameters"] if len(models) > 1 else []
     lines = [
         Line.of(
             entrant_cell(entrant.name),
@@ -117,6 +120,7 @@ def _board(view: HolmesView) -> Table:
             *map(entrant.mean, ("probe.selectivity", "probe.compression", "probe.compression_floor")),
             _collapsed(entrant),
             *([view.tested(entrant)] if view.comparisons else []),
+            *((entrant.architecture or "", number(entrant.num_parameters, ",d")) if len(models) > 1 else ()),
         )
         for entrant in view.entrants
     ]

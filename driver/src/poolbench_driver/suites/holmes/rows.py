@@ -11,14 +11,13 @@ from poolbench.contracts import Row
 from poolbench_driver.contract.source import RowSource, measured, strategy_columns
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.statistics.ranks import best_first
-from poolbench_driver.statistics.winning_rate import discriminability
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell
 from poolbench_driver.suites.holmes.rates import (
     compared,
+    discriminability_by_set,
     examples,
     published_rates,
-    score_matrix,
     winning_rates,
 )
 
@@ -66,8 +65,7 @@ def _seeds(rows: Sequence[Row], protocol: str) -> Iterator[Row]:
 
 def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
     """Return a row for each set, with how well its order of the entrants agrees with the overall order."""
-    _, names, values_MN = score_matrix(rows)
-    taus = dict(zip(names, discriminability(values_MN), strict=True))
+    taus = discriminability_by_set(rows)
     return [
         {
             "set": name,
@@ -78,7 +76,7 @@ def _sets(scope: HolmesScope, rows: Sequence[Row]) -> list[Row]:
             "fidelity": probing_set.fidelity,
             "stands_for": probing_set.stands_for,
             "num_instances": scope.data[name].instances.num_rows,
-            "discriminability": float(taus[name]) if np.isfinite(taus.get(name, np.nan)) else None,
+            "discriminability": taus.get(name),
             "licence": probing_set.licence,
             "source": probing_set.source,
         }
@@ -132,6 +130,8 @@ def _entrants(plan: HolmesPlan) -> list[Row]:
         is_model = at.vectors is None
         entrants[entrant_of(scope, at)] = {
             "model": scope.model.ref.id if is_model else None,
+            "architecture": scope.model.architecture if is_model else None,
+            "num_parameters": scope.model.num_parameters if is_model else None,
             "control": at.control,
             "strategy": at.strategy if is_model else None,
             "layer": at.layer if is_model else None,
@@ -161,8 +161,16 @@ def _measures(scope: HolmesScope, at: ProbeCell, key: str, source: RowSource) ->
 
 def _predictions(scope: HolmesScope, at: ProbeCell, keys: Mapping[str, str], source: RowSource) -> Iterator[Row]:
     """Yield the test predictions of the first seed, with the texts of the instances left to the store."""
+    instances = scope.data[at.set].instances
+    words = dict(zip(instances["instance_id"].to_pylist(), instances["word"].to_pylist(), strict=True))
     for row in source.rows(keys["predictions"]):
         if row["split"] == "test" and row["seed"] == scope.config.seed:
             instance = {name: row[name] for name in ("instance_id", "seen")}
             answers = {name: None if row[name] is None else str(row[name]) for name in ("truth", "predicted")}
-            yield {"set": at.set, "entrant": entrant_of(scope, at), **instance, **answers}
+            yield {
+                "set": at.set,
+                "entrant": entrant_of(scope, at),
+                **instance,
+                **answers,
+                "word": words[row["instance_id"]],
+            }

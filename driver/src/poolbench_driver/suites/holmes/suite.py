@@ -5,18 +5,20 @@ from pathlib import Path
 
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.contract.abilities import Answers, Recorded
-from poolbench_driver.contract.page import Page
+from poolbench_driver.contract.page import Page, Part
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.suites.holmes import joins
+from poolbench_driver.suites.holmes import correlations, joins
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes import report as reporting
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.evidence import BEHIND
+from poolbench_driver.suites.holmes.figures import score_table
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
 from poolbench_driver.suites.holmes.recordings import board, board_markdown
 from poolbench_driver.suites.holmes.rows import assemble
+from poolbench_driver.suites.holmes.view import view_of, view_over
 
 
 class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
@@ -67,6 +69,15 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
         scores = joins.read_table(source)
         rows = board(scores)
         return Recorded(rows, board_markdown(source, scores, rows), scores.notes)
+
+    def beside(self, board: Sequence[FinishedRun] | Path, others: Path) -> Part:
+        """Return how far the winning rates of runs, or of a recorded table, order models as other benchmarks do."""
+        if isinstance(board, Path):
+            scores = joins.read_table(board)
+            return correlations.beside(scores, scores.models, others)
+        view = view_of(board[0]) if len(board) == 1 else view_over(board)
+        models = [entrant.model if entrant.is_pooled and entrant.model else "" for entrant in view.entrants]
+        return correlations.beside(score_table(view), models, others)
 
     def among_recorded(self, source: Path, joined: Sequence[FinishedRun | Path]) -> Recorded:
         """Return the board of recorded models with other entrants added, on the sets that all have.

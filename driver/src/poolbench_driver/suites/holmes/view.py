@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
@@ -22,7 +24,7 @@ from poolbench_driver.pages.text import listed
 from poolbench_driver.statistics.ranks import best_first
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.metrics import RATE, SCORE
-from poolbench_driver.suites.holmes.rates import compared, winning_rates
+from poolbench_driver.suites.holmes.rates import compared, discriminability_by_set, published_rates, winning_rates
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.suite import FinishedRun
@@ -45,6 +47,9 @@ class Entrant:
     scores: Mapping[str, Row]
     others: Mapping[str, Sequence[Row]]
     seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # the scores of each set under several seeds
+    model: str | None = None  # None for vectors that no model of the run makes
+    architecture: str | None = None  # `encoder` or `decoder`; None if unknown
+    num_parameters: int | None = None  # of the model; None if unknown
 
     def mean(self, metric: str) -> Cell:
         """Return the mean of a figure over the sets that have this figure."""
@@ -83,6 +88,11 @@ class Entrant:
         return self.rates[RATE]
 
     @property
+    def reading(self) -> str:
+        """Return the name without the model: strategy, layer, and the probe if it is an MLP."""
+        return self.name.removeprefix(f"{self.model} ")
+
+    @property
     def is_pooled(self) -> bool:
         """Return whether the entrant measures a pooling strategy, that is, reads a model without a control."""
         return self.strategy is not None and not self.control
@@ -104,6 +114,9 @@ class HolmesView:
     comparisons: Sequence[Row] = ()  # tests of the first entrant with every other one
     examples: Sequence[Row] = ()  # instances of one set
     published: Sequence[Entrant] = ()  # entrants by the published definition, in the order of the others
+    #: Right and all answers by word and entrant, on the test instances of sets that read a word; frequent words first.
+    words: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    base: str = ""  # model of the first run
 
     def answer(self) -> str:
         """Return the answer in one sentence or two."""
@@ -155,6 +168,11 @@ class HolmesView:
         return [entrant for entrant in entrants if entrant.share(sets) == most]
 
     @property
+    def classed(self) -> list[str]:
+        """Return the sets that have classes."""
+        return [row["set"] for row in self.sets if row.get("task") == "classes"]
+
+    @property
     def pooled(self) -> list[Entrant]:
         """Return the entrants that read a model without a control, so that they compare pooling strategies."""
         return [entrant for entrant in self.entrants if entrant.is_pooled]
@@ -190,8 +208,15 @@ def view_of(run: FinishedRun) -> HolmesView:
     """Read the tables of a run."""
     sets = run.rows("sets")
     entrants = _ordered(_entrants(run, run.rows("results"), "corrected"), sets)
-    published = _entrants(run, run.rows("published"), "published")
-    return _view(entrants, sets, run.rows("comparisons"), run.rows("examples"), published)
+    view = _view(entrants, sets)
+    return replace(
+        view,
+        comparisons=run.rows("comparisons"),
+        examples=run.rows("examples"),
+        published=_entrants(run, run.rows("published"), "published"),
+        words=_answers_by_word([run], view.classed),
+        base=_model_of(run),
+    )
 
 
 def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
@@ -217,10 +242,43 @@ def view_over(runs: Sequence[FinishedRun]) -> HolmesView:
         seed=config.seed,
     )
     rates = figures_by(of_all_runs, "entrant")
-    set_rows, classed = list(sets.values()), [name for name, row in sets.items() if row.get("task") == "classes"]
+    published = [run.rows("published") for run in runs]
+    published_by = figures_by(published_rates([row for rows in published for row in rows]), "entrant")
+    set_rows = [{**sets[name], "discriminability": tau} for name, tau in discriminability_by_set(scores).items()]
     entrants = _ordered([replace(entrant, rates=rates[entrant.name,]) for entrant in entrants], set_rows)
     predictions = [row for run in runs for row in run.rows("predictions")]
-    return _view(entrants, set_rows, compared(entrants[0].name, predictions, classed).to_pylist())
+    view = _view(entrants, set_rows)
+    comparisons = compared(entrants[0].name, predictions, view.classed).to_pylist()
+    words = _answers_by_word(runs, view.classed)
+    of_published = [
+        replace(entrant, rates=published_by[entrant.name,])
+        for run, rows in zip(runs, published, strict=True)
+        for entrant in _entrants(run, rows, "published")
+    ]
+    return replace(view, comparisons=comparisons, published=of_published, words=words, base=_model_of(runs[0]))
+
+
+def _model_of(run: FinishedRun) -> str:
+    """Return the model of a run, or "" for a run that has only vectors which no model makes."""
+    return next((row["model"] for row in run.rows("entrants") if row["model"]), "")
+
+
+def _answers_by_word(runs: Sequence[FinishedRun], classed: Sequence[str]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the number of right and of all answers by word and entrant, the most frequent word first."""
+    answers: dict[str, dict[str, tuple[int, int]]] = {}
+    for run in runs:
+        if "predictions" not in run.tables or "word" not in run.tables["predictions"].column_names:
+            continue  # of an earlier version
+        table = run.tables["predictions"]
+        table = table.filter(
+            pc.and_(pc.is_valid(table["word"]), pc.is_in(table["set"], pa.array(classed, pa.string())))
+        )
+        right = pc.fill_null(pc.equal(table["truth"], table["predicted"]), False)
+        counts = table.append_column("right", right).group_by(["word", "entrant"])
+        for row in counts.aggregate([("right", "sum"), ("right", "count")]).to_pylist():
+            answers.setdefault(row["word"], {})[row["entrant"]] = row["right_sum"], row["right_count"]
+    most = {word: max(number for _, number in by_entrant.values()) for word, by_entrant in answers.items()}
+    return {word: answers[word] for word in sorted(answers, key=lambda word: (-most[word], word))}
 
 
 def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
@@ -239,9 +297,9 @@ def _once(entrants: Sequence[Entrant]) -> list[Entrant]:
     return distinct
 
 
-def _view(entrants: Sequence[Entrant], sets: Sequence[Row], *others: Sequence[Any]) -> HolmesView:
+def _view(entrants: Sequence[Entrant], sets: Sequence[Row]) -> HolmesView:
     types = sorted({set_row["type"] for set_row in sets})
-    return HolmesView(entrants, types, sets, list(_problems(entrants, sets)), *others)
+    return HolmesView(entrants, types, sets, list(_problems(entrants, sets)))
 
 
 def _ordered(entrants: Sequence[Entrant], sets: Sequence[Row]) -> list[Entrant]:
@@ -271,7 +329,8 @@ def _entrants(run: FinishedRun, rows: Sequence[Row], protocol: str) -> list[Entr
                 values.setdefault(row["set"], []).append(row["value"])
         rates = {row["metric"]: row for row in figures if row["metric"].startswith(RATE)}
         name, strategy, layer, control = (identity[column] for column in _IDENTITY)
-        entrants.append(Entrant(name, strategy, layer, control, rates, scores, others, values))
+        model = [identity.get(column) for column in ("model", "architecture", "num_parameters")]
+        entrants.append(Entrant(name, strategy, layer, control, rates, scores, others, values, *model))
     return entrants
 
 

@@ -36,14 +36,18 @@ class Cosines:
         groups, others = zip(*pairs, strict=True)
         return cls(tuple(words), others, np.array(groups), before_nE, after_nE)
 
+    def changes(self) -> dict[str, np.ndarray]:
+        """Return the mean change of each word's cosine to liked words, and to disliked words with the opposite sign."""
+        change_nE = self.after_nE - self.before_nE
+        liked_n, disliked_n = (change_nE[:, self.groups == group].mean(axis=1) for group in LISTS)
+        return {TOWARDS: liked_n, AWAY: -disliked_n}
+
     def ways(self, num_bootstrap: int, seed: int) -> Iterator[Measure]:
         """Yield the mean change of the cosine to liked words, and the negative mean change to disliked words.
 
         The sum of both is the change of valence. The other figures use the same resamples of the words.
         """
-        change_nE = self.after_nE - self.before_nE
-        liked_n, disliked_n = (change_nE[:, self.groups == group].mean(axis=1) for group in LISTS)
-        change_n2 = np.stack([liked_n, -disliked_n], axis=1)
+        change_n2 = np.stack(list(self.changes().values()), axis=1)
         samples_R2 = group_mean_resamples(change_n2, np.array(self.words), num_resamples=num_bootstrap, seed=seed)
         for column, metric in enumerate((TOWARDS, AWAY)):
             interval, count = percentile_interval(samples_R2[:, column]), len(self.words)

@@ -2,14 +2,14 @@
 
 from poolbench_driver.contract.suite import BoardSpec, MetricInfo
 
-PRIMARY, VALENCE = "shift.variance", "shift.valence"
+PRIMARY, VALENCE, LOG_VARIANCE = "shift.variance", "shift.valence", "shift.log_variance"
 #: The two parts of the change of valence.
 TOWARDS, AWAY = "shift.towards", "shift.away"
 #: Changes that the words have, and texts along a direction too.
 CHANGES = {
     PRIMARY: "variance of the valences over the words, after the fine-tune minus before",
     VALENCE: "mean change of valence: cosine to liked words minus cosine to disliked ones",
-    "shift.log_variance": "logarithm of the ratio of the variances, after over before",
+    LOG_VARIANCE: "logarithm of the ratio of the variances, after over before",
 }
 SHIFTS = CHANGES | {
     TOWARDS: "mean change of the cosine to liked words, the Score of the Humanoid benchmark",

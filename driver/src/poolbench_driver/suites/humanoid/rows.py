@@ -4,9 +4,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+import numpy as np
+
 from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.statistics.bootstrap import bootstrap_counts, group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.base import Keys
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
@@ -14,13 +17,15 @@ from poolbench_driver.contract.suite import Tables
 from poolbench_driver.stages.failure import Failure
 from poolbench_driver.suites.humanoid.config import POOLING
 from poolbench_driver.suites.humanoid.cosines import Cosines
-from poolbench_driver.suites.humanoid.metrics import AWAY, CHANGES, SHIFTS, TOWARDS, VALENCE
+from poolbench_driver.suites.humanoid.metrics import AWAY, CHANGES, LOG_VARIANCE, PRIMARY, SHIFTS, TOWARDS, VALENCE
 from poolbench_driver.suites.humanoid.plan import MIN_NEUTRAL, HumanoidPlan, ShiftCell
 
 #: Columns of a figure that its comparisons share.
 _IDENTITY: tuple[str, ...] = ("entrant", "layer", "concept", "direction", "strategy", "strategy_version", "params")
 #: Rows of figures by fine-tune, of one layer, reading and concept.
 ByTune = Mapping[str, list[Row]]
+#: Resamples of the figures of one fine-tune [R] by metric.
+Samples = Mapping[str, np.ndarray]
 
 
 def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
@@ -34,7 +39,12 @@ def assemble(plan: HumanoidPlan, source: RowSource) -> Tables:
             cosines = _cosines(keys, source)
             ablation += [{**identity, **row} for row in (cosines.single_words() if cosines else ())]
         shifted = {name: source.rows(keys["words"]) for name, keys in compared.items()}
-        shifts = [row for name, lines in figures.items() for row in (*lines, *_beside_neutral(name, figures, neutral))]
+        samples = {name: _samples(plan, shifted[name], _cosines(keys, source)) for name, keys in compared.items()}
+        shifts = [
+            row
+            for name, lines in figures.items()
+            for row in (*lines, *_beside_neutral(name, figures, neutral, samples, plan.scope.config.seed))
+        ]
         if at.reading == "published":
             published += shifts
             continue
@@ -111,20 +121,62 @@ def _cosines(keys: Keys, source: RowSource) -> Cosines | None:
     return None if table is None or isinstance(table, Failure) or not table.num_rows else Cosines.from_table(table)
 
 
-def _beside_neutral(tune: str, figures: ByTune, neutral: set[str]) -> Iterator[Row]:
+def _samples(plan: HumanoidPlan, words: Sequence[Row], cosines: Cosines | None) -> Samples:
+    """Return each change under a bootstrap over the words of the domain, [R] by metric.
+
+    Equal words have equal resamples, so that fine-tunes are paired. Texts along a direction have none.
+    """
+    measured = [row for row in words if row["group"] == "domain" and row["change"] is not None]
+    if not measured:
+        return {}
+    shares_Rn = _shares(plan, [row["word"] for row in measured])
+    values = [np.array([row[state] for row in measured]) for state in ("before", "after")]
+    before_R, after_R = (shares_Rn @ values_n**2 - (shares_Rn @ values_n) ** 2 for values_n in values)
+    vary = (before_R > 0) & (after_R > 0)
+    log_R = np.where(vary, np.log(np.where(vary, after_R, 1) / np.where(vary, before_R, 1)), np.nan)
+    samples = {PRIMARY: after_R - before_R, VALENCE: shares_Rn @ (values[1] - values[0]), LOG_VARIANCE: log_R}
+    if cosines is not None:
+        shares_Rn = _shares(plan, cosines.words)
+        samples |= {metric: shares_Rn @ change_n for metric, change_n in cosines.changes().items()}
+    return samples
+
+
+def _shares(plan: HumanoidPlan, words: Sequence[str]) -> np.ndarray:
+    """Return the share of each word in the resamples of a bootstrap over some words [R, n]."""
+    config = plan.scope.config
+    return group_weights(np.array(words), config.num_bootstrap, config.seed).astype(float) / len(words)
+
+
+def _beside_neutral(
+    tune: str, figures: ByTune, neutral: set[str], samples: Mapping[str, Samples], seed: int
+) -> Iterator[Row]:
     """Yield excess and rank of each shift of a fine-tune over the neutral ones, itself left out."""
     for shift in figures[tune]:
-        if shift["metric"] not in SHIFTS:
+        if (metric := shift["metric"]) not in SHIFTS:
             continue
-        same = [row for name in sorted(neutral - {tune}) for row in figures[name] if row["metric"] == shift["metric"]]
-        others = [row["value"] for row in same if row["value"] is not None]
+        same = {name: row for name in sorted(neutral - {tune}) for row in figures[name] if row["metric"] == metric}
+        others = {name: row["value"] for name, row in same.items() if row["value"] is not None}
         identity = {name: shift[name] for name in _IDENTITY if name in shift}
-        for measure in _compared(shift, others, needed=MIN_NEUTRAL - (tune in neutral)):
+        resampled = [samples[name].get(metric) for name in (tune, *others)]
+        excess_R = None if any(of is None for of in resampled) or not others else _excess(np.array(resampled), seed)
+        for measure in _compared(shift, list(others.values()), MIN_NEUTRAL - (tune in neutral), excess_R):
             yield {**measure.to_row(), **identity}
 
 
-def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]:
-    """Yield excess over the mean of the others, and rank among them. The interval is that of the shift."""
+def _excess(samples_KR: np.ndarray, seed: int) -> np.ndarray:
+    """Return the resamples of the excess of the first fine-tune over the mean of the neutral ones, which are resampled
+    too.
+    """
+    own_R, *neutral = samples_KR
+    counts_RK = bootstrap_counts(len(neutral), len(own_R), seed + 1)
+    return np.asarray(own_R - (counts_RK * np.transpose(neutral)).mean(axis=1))
+
+
+def _compared(shift: Row, others: list[float], needed: int, excess_R: np.ndarray | None) -> Iterator[Measure]:
+    """Yield excess over the mean of the others, and rank among them.
+
+    The interval is that of the resamples of the excess; without any, that of the shift.
+    """
     excess, rank = (f"{shift['metric']}.{suffix}_neutral" for suffix in ("excess", "rank"))
     if shift["value"] is None:
         status, reason = shift["status"], shift["reason"]
@@ -132,8 +184,11 @@ def _compared(shift: Row, others: list[float], needed: int) -> Iterator[Measure]
         status, reason = Status.TOO_FEW, f"{len(others)} other neutral fine-tunes; {needed} are needed (--null)"
     else:
         mean = fmean(others)
-        interval = None if shift["ci_low"] is None else (shift["ci_low"] - mean, shift["ci_high"] - mean)
-        method = f"{shift['ci_method']}; mean of the neutral ones fixed"
+        if excess_R is not None:
+            interval, method = percentile_interval(excess_R), "bootstrap over words and neutral fine-tunes, percentile"
+        else:
+            interval = None if shift["ci_low"] is None else (shift["ci_low"] - mean, shift["ci_high"] - mean)
+            method = f"{shift['ci_method']}; mean of the neutral ones fixed"
         yield Measure.of(excess, shift["value"] - mean, interval, ci_method=method, n=len(others))
         yield Measure.of(rank, 1.0 + sum(other >= shift["value"] for other in others), n=len(others) + 1)
         return

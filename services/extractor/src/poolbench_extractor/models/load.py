@@ -271,7 +271,7 @@ class DecoderCache:
 
 
 def describe(ref: ModelRef) -> dict[str, Any]:
-    """Return a model's revision, depth, width and window from its configuration.
+    """Return a model's revision, depth, width, window, architecture and size from its configuration.
 
     Raise ModelError if the configuration cannot be read, or the model is neither a decoder nor a text encoder.
     """
@@ -283,7 +283,18 @@ def describe(ref: ModelRef) -> dict[str, Any]:
         "num_blocks": text.num_hidden_layers,
         "width": text.hidden_size,
         "window": getattr(text, "max_position_embeddings", None),
+        "architecture": "encoder" if is_encoder(config) else "decoder",
+        "num_parameters": _num_parameters(config),
     }
+
+
+def _num_parameters(config: Any) -> int | None:
+    """Return the number of weights of a model, without allocating them, or None if the repository has its class."""
+    family = AutoModel if is_encoder(config) else AutoModelForCausalLM
+    if type(config) not in family._model_mapping:
+        return None
+    with torch.device("meta"):
+        return sum(weights.numel() for weights in family.from_config(config).parameters())
 
 
 def _settings(ref: ModelRef, deployment: ExtractorSettings) -> dict[str, Any]:

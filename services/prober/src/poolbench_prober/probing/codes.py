@@ -19,7 +19,7 @@ from poolbench_prober.probing.compression import (
     laplace,
     send,
 )
-from poolbench_prober.probing.models import Linear, fit_classifiers
+from poolbench_prober.probing.models import Fitted, Linear, Problem, fit_classifiers
 from poolbench_prober.probing.targets import Targets
 from poolbench_prober.probing.value_code import value_code_lengths
 
@@ -125,6 +125,21 @@ class ClassSender:
                 log_p = inner.log_probabilities(self.vectors_nD[held], c)
                 cost_nC[held, number] = -log_p[np.arange(held.sum()), self.codes[held]]
         return cheapest(cost_nC, c_values, self.groups)
+
+
+def fit_by_code(problem: Problem, groups_n: np.ndarray) -> Fitted:
+    """Return the linear probe with the shortest code of the training labels, which dev does not choose.
+
+    If class frequencies have a shorter code than any probe, the most frequent class is predicted.
+
+    Args:
+        groups_n: Group of each instance, which inner folds keep whole.
+    """
+    rows, params = problem.rows["train"], problem.params
+    labels = problem.vectors_nD[rows], problem.values[rows], problem.num_classes, groups_n[rows]
+    sender = ClassSender(*labels, params.tolerance, problem.seed)
+    c = sender.choose(params.compression_c)
+    return Fitted(sender.log_probabilities(problem.vectors_nD, c).argmax(axis=1), {"C": c})
 
 
 def code_measures(

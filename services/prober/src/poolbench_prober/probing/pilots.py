@@ -17,8 +17,10 @@ from poolbench.statistics.folds import SPLITS, drawn_splits
 from poolbench.statuses import Status
 from poolbench.steps.prober import PilotParams, TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.probing.codes import fit_by_code
 from poolbench_prober.probing.mlp import fit_mlp
 from poolbench_prober.probing.models import Problem, fit_converged, macro_f1
+from poolbench_prober.probing.published import fit_searched
 from poolbench_prober.probing.targets import Targets
 from poolbench_prober.solver.rotation import fit_rotation
 
@@ -69,7 +71,7 @@ def pilot_answers(
     for seed in params.seeds:
         noisy_nD = _with_noise(matrix_nD, params.noise, seed)
         labels_n = _with_label_noise(targets, params.label_noise, seed)
-        probed = _Probed(noisy_nD, labels_n, targets.classes, params, seed)
+        probed = _Probed(noisy_nD, labels_n, targets.groups, targets.classes, params, seed)
         for _, size_folds in groupby(folds_of(targets, params, seed), key=lambda fold: fold.size):
             folds = list(size_folds)
             used = [{split: rows[usable[rows]] for split, rows in fold.rows.items()} for fold in folds]
@@ -132,6 +134,7 @@ class _Probed:
 
     vectors_nD: np.ndarray
     labels_n: np.ndarray  # class numbers, with noise
+    groups_n: np.ndarray
     classes: tuple[str, ...]
     params: PilotParams
     seed: int
@@ -145,10 +148,14 @@ class _Probed:
         params = TaskParams(c_values=self.params.c_values, tolerance=self.params.tolerance)
         vectors, labels = self.vectors_nD[fold_rows], self.labels_n[fold_rows]
         problem = Problem(vectors, labels, local, len(self.classes), params, self.seed)
-        if self.params.hidden is None:
-            fitted = fit_converged(problem, self.params.c_values)
-        else:
+        if self.params.protocol == "published":
+            fitted = fit_searched(problem, self.params.hidden)
+        elif self.params.code_length:
+            fitted = fit_by_code(problem, self.groups_n[fold_rows])
+        elif self.params.hidden is not None:
             fitted = fit_mlp(problem, self.params.hidden)
+        else:
+            fitted = fit_converged(problem, self.params.c_values)
         predicted_n = np.full(len(self.labels_n), -1)
         predicted_n[fold_rows] = fitted.predicted
         return predicted_n
@@ -157,12 +164,13 @@ class _Probed:
         """Return the answers of all folds of a sample from one fit, with None for folds that must be fitted alone.
 
         A fold must be fitted alone if it cannot be probed, if its probes did not converge, or if the sample has few
-        rows, more than two classes, or a probe with a hidden layer.
+        rows, more than two classes, or another probe than a linear one whose C dev chooses.
         """
         left: list[np.ndarray | None] = [None] * len(folds)
         sample = np.unique(np.concatenate([rows for fold in folds for rows in fold.values()]))
         is_small = len(sample) < _MOST_ROWS_ALONE * self.vectors_nD.shape[1]
-        if len(folds) == 1 or len(self.classes) > 2 or self.params.hidden is not None or is_small:
+        is_other = self.params.hidden is not None or self.params.code_length or self.params.protocol == "published"
+        if len(folds) == 1 or len(self.classes) > 2 or is_other or is_small:
             return left
         try:
             for fold in folds:
