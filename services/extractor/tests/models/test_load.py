@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save, save_file
 from services.extractor.tests.conftest import TEXTS, make_decoder, passages_of
+from tests.quantised import quantised_llama
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -61,6 +62,31 @@ def test_models_of_another_kind_are_refused_before_their_weights(
         load_decoder(ref)
     with pytest.raises(ModelError, match=message):
         describe(ref)
+
+
+@pytest.mark.parametrize(("form", "allowed"), [("w4a16", 0.0), ("fp8", 0.0), ("w8a8", 0.05)])
+def test_states_of_quantised_weights_are_those_of_the_numbers_that_they_stand_for(
+    form: str, allowed: float, llama: Decoder, tmp_path: Path
+) -> None:
+    """W8A8 rounds the inputs of each layer too."""
+    llama.tokenizer.save_pretrained(tmp_path)
+    expected = quantised_llama(form, tmp_path)
+    decoder = load_decoder(resolve_model(str(tmp_path), dtype="float32"))
+    ids = torch.tensor([[5, 20, 30, 40, 50, 60]])
+    with torch.inference_mode():
+        found, wanted = (model(ids, output_hidden_states=True) for model in (decoder.model, expected))
+    for state, right in zip(found.hidden_states, wanted.hidden_states, strict=True):
+        assert (state - right).norm() <= allowed * right.norm()
+
+
+@pytest.mark.parametrize("form", ["gptq", "awq"])
+def test_quantised_weights_that_transformers_cannot_read_here_are_refused(
+    form: str, llama: Decoder, tmp_path: Path
+) -> None:
+    llama.tokenizer.save_pretrained(tmp_path)
+    quantised_llama(form, tmp_path)
+    with pytest.raises(ModelError, match=f"{form.upper()} quantized model requires"):
+        load_decoder(resolve_model(str(tmp_path)))
 
 
 def test_an_encoder_with_a_language_model_head_is_refused(llama: Decoder) -> None:

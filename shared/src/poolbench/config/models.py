@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from poolbench.config.contents import content_hash
 from poolbench.contracts.keys import digest
@@ -150,10 +150,21 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
                 f"{folder} is an adapter ({ADAPTER_FILE}): merge it into its base, save that with save_pretrained and "
                 "name it; an option that takes a fine-tune takes it as it is"
             )
-        return ModelRef(model, str(folder), revision or folder_revision(folder), dtype or "float32")
+        # Engines compute with quantised weights in half precision alone.
+        dtype = dtype or ("bfloat16" if "quantization_config" in _config_of(folder) else "float32")
+        return ModelRef(model, str(folder), revision or folder_revision(folder), dtype)
     if is_hub_id(model):
         return ModelRef(model, model, revision, dtype or "bfloat16")
     raise UnknownModelError(model, MODEL_PRESETS) if "/" in model else NoOwnerError(model, MODEL_PRESETS)
+
+
+def _config_of(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a model folder, empty if it cannot be read; whatever loads the model says why."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def made_folder(model: str) -> Path:

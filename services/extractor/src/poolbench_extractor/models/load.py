@@ -313,8 +313,15 @@ def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
     except (OSError, ValueError, ImportError) as error:
         raise unreadable(f"model {ref.source}", ref, error, _TRUST) from error
     check_config(config, ref.source, own_code="AutoModelForCausalLM" in getattr(config, "auto_map", {}))
+    form = getattr(config, "quantization_config", None)
+    if form is not None and form.get("quant_method") in _DEQUANTISED:
+        form["dequantize"] = True
     return config
 
+
+#: Forms of quantised weights that are read as the numbers that they stand for, in the dtype of the request. Their fast
+#: kernels need a GPU, and compressed-tensors leaves its weights packed until a whole model, with its head, is called.
+_DEQUANTISED = ("compressed-tensors", "fp8", "mxfp4")
 
 _FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 

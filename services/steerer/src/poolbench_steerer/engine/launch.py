@@ -121,7 +121,7 @@ def require_weights(model: ModelRef, config: SteererSettings) -> None:
 
     vLLM notices parameters of which nothing was loaded. Where it joins several weights to one parameter, such as those
     of queries, keys and values, one that is missing would be whatever the memory held. Names are compared here, and no
-    weight is read. Quantised checkpoints have names that only vLLM knows.
+    weight is read. Quantised checkpoints have names that only vLLM knows, and are not read in float32.
     """
     if not model.is_local:
         return
@@ -132,6 +132,7 @@ def require_weights(model: ModelRef, config: SteererSettings) -> None:
     try:
         settings = AutoConfig.from_pretrained(model.source, **trust)
         if getattr(settings, "quantization_config", None) is not None:
+            require_half_precision(model)
             return
         _, report = kind.from_pretrained(
             model.source, config=settings, device_map="meta", output_loading_info=True, **trust
@@ -145,6 +146,15 @@ def require_weights(model: ModelRef, config: SteererSettings) -> None:
         raise ModelError(
             f"checkpoint {model.source} lacks weights, such as {missing[0]}{instead}; save the whole model with "
             "save_pretrained, under its own names"
+        )
+
+
+def require_half_precision(model: ModelRef) -> None:
+    """Raise ModelError for quantised weights in float32, of which some forms would end the engine at its first step."""
+    if model.dtype == "float32":
+        raise ModelError(
+            f"the weights of {model.source} are quantised, and engines compute with such weights in bfloat16 or "
+            "float16: ask for one of the two"
         )
 
 
