@@ -79,7 +79,7 @@ def _int4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 def _packed(whole: torch.Tensor, order: tuple[int, ...] = tuple(range(8))) -> torch.Tensor:
     """Join eight numbers of 4 bits of the last axis into one of 32, the first of `order` in the lowest bits."""
     parts = whole.view(*whole.shape[:-1], -1, 8)[..., list(order)].to(torch.int64)
-    joined = sum(parts[..., place] << (4 * place) for place in range(8))
+    joined = (parts << torch.arange(0, 32, 4)).sum(-1)  # no two of them share a bit
     return torch.where(joined >= 2**31, joined - 2**32, joined).to(torch.int32)
 
 

@@ -28,6 +28,10 @@ def model(connected: Services, name: str) -> Iterator[Finding]:
         return
     way, gap = max(answer["self_test"].items(), key=lambda item: item[1])
     yield Finding(check, Level.OK, f"self-test in {answer['dtype']}: largest difference {gap:.2g} ({way})")
+    if (sums := answer["all_reduce"]) is not None:
+        rate = sums["num_bytes"] / sums["median_s"] / 1e9
+        what = f"states of {sums['num_tokens']} tokens over {sums['num_workers']} workers"
+        yield Finding(f"all-reduce of {name}", Level.OK, f"{what}: {sums['median_s'] * 1e6:.0f} us, {rate:.2g} GB/s")
     for layer, norms in enumerate(answer["layers"]):
         yield Finding(f"layer {layer} of {name}", Level.OK, _norms(norms))
     yield _sinks(name, answer)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from services.steerer.tests.engine.conftest import transformers_next
 from services.steerer.tests.engine.test_engine_models import median_norms, steered_requests
 from tests.quantised import quantised_llama

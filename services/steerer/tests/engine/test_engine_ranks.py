@@ -10,6 +10,7 @@ import torch
 from services.steerer.tests.engine.conftest import generate
 
 from poolbench_steerer.engine import GenerationRequest
+from poolbench_steerer.engine.all_reduce import measure_all_reduce
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.plugin.spec import Condition, Reading
 
@@ -51,6 +52,13 @@ def test_two_workers_steer_and_count_as_one(split, host, model_ref, requests, ve
         if ours.receipt is not None and alone.receipt is not None:
             assert ours.receipt.positions_expected == alone.receipt.positions_expected
     assert num_equal > len(asked) / 2
+
+
+def test_the_sum_over_workers_is_timed(split, host, model_ref) -> None:
+    measured = split.run(model_ref, measure_all_reduce)
+    assert measured["num_workers"] == 2 and measured["median_s"] > 0
+    assert measured["num_bytes"] == measured["num_tokens"] * 256 * 4  # width, and bytes of a float32
+    assert host.run(model_ref, measure_all_reduce) is None
 
 
 def test_both_workers_hold_a_vector_that_comes_later(split, model_ref, prompts) -> None:

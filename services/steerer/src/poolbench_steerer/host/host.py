@@ -10,6 +10,7 @@ from poolbench.config import ModelRef, resolve_model
 from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.engine.all_reduce import measure_all_reduce
 from poolbench_steerer.engine.norms import median_norms, norms_report
 from poolbench_steerer.host.keeper import EngineKeeper, Job
 from poolbench_steerer.plugin.bank import VectorBank
@@ -119,9 +120,11 @@ class EngineHost:
         return median_norms(await self._loop.run_async(self.keeper.norms(model)))
 
     async def examine(self, model: ModelRef) -> dict[str, Any]:
-        """Return the results of the self-test, and residual norms and sinks of the calibration texts."""
+        """Return the results of the self-test, the time of a sum over workers, and norms of the calibration texts."""
         texts = await self._loop.run_async(self.keeper.norms(model))
-        return {"model": model.id, "dtype": model.dtype, "self_test": self.keeper.checks, **norms_report(texts)}
+        all_reduce = await self.run_async(model, measure_all_reduce)
+        checks = {"self_test": self.keeper.checks, "all_reduce": all_reduce}
+        return {"model": model.id, "dtype": model.dtype, **checks, **norms_report(texts)}
 
     async def tokens(self, model: ModelRef) -> Tokens:
         """Return the tokenizer of a model."""

@@ -159,12 +159,22 @@ class Sink(StrictModel):
     num_first: int = Field(description="how often it was the first token of its text, after a BOS")
 
 
+class AllReduce(StrictModel):
+    """How long workers that share a model take to sum the hidden states of a batch, which each block does twice."""
+
+    num_workers: int
+    num_tokens: int = Field(description="tokens of the batch")
+    num_bytes: int = Field(description="bytes of its hidden states")
+    median_s: float = Field(description="median of ten sums, of the slowest worker")
+
+
 class CheckAnswer(StrictModel):
     """The checks of a model in this engine."""
 
     model: str
     dtype: str
     self_test: dict[str, float] = Field(description="largest differences from the computation by hand, in nats")
+    all_reduce: AllReduce | None = Field(description="null where one worker holds the model")
     num_texts: int
     num_tokens: int
     layers: list[LayerNorms]

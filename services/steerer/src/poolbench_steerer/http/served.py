@@ -135,10 +135,10 @@ class ServedRecords:
         """Remove a record; return whether there was one."""
 
         def delete() -> bool:
-            found = self.store().exists(path)
-            if found:
-                self.store().delete(path)
-            return found
+            if not self.store().exists(path):
+                return False
+            self.store().delete(path)
+            return True
 
         return await asyncio.to_thread(delete)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
+from vllm.distributed import tensor_model_parallel_all_reduce
 
 from poolbench.settings import ProcessSettings
 from poolbench_steerer.plugin import WIRE_KEY
@@ -24,6 +25,8 @@ from poolbench_steerer.plugin.runner import (
     watch_batches,
 )
 from poolbench_steerer.plugin.state import Kernel, SteeringState
+
+_NUM_WARM, _NUM_SUMS = 3, 10
 
 
 class SteeringWorkerMixin:
@@ -117,6 +120,22 @@ class SteeringWorkerMixin:
     def steering_watched(self) -> list[list[float]]:
         """Return the streams before edits after the last block, of the first tokens of the latest batch."""
         return self.steering.watched_WD.tolist()
+
+    def steering_all_reduce(self, num_tokens: int) -> list[float]:
+        """Return the seconds of sums of hidden states over the workers that share the model, [repeats].
+
+        Args:
+            num_tokens: Tokens of the batch whose states are summed, as after each attention and each MLP.
+        """
+        model = self.vllm_config.model_config
+        states_ND = torch.ones(num_tokens, model.get_hidden_size(), dtype=model.dtype, device=self.model_runner.device)
+        taken_s = []
+        for _ in range(_NUM_WARM + _NUM_SUMS):
+            begin_s = time.perf_counter()
+            # The element that is read waits for the device.
+            tensor_model_parallel_all_reduce(states_ND)[0, 0].item()
+            taken_s.append(time.perf_counter() - begin_s)
+        return taken_s[_NUM_WARM:]
 
     def steering_tap_on(self, first_position: int) -> None:
         """Begin to keep the residual norms of tokens from `first_position` of their request on."""
