@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services.steerer.tests.engine.conftest import generate, many_settings
+from services.steerer.tests.engine.conftest import generate, many_settings, scheduling_ahead
 
-from poolbench_steerer.engine import GenerationRequest, launch
+from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.engine.requests import sampling_params
 from poolbench_steerer.plugin.spec import Edit, Reading, Steering
 
@@ -24,21 +24,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def ahead(tiny_model: Path, steerer_config: Any, unit_vectors: Any) -> Iterator[Any]:
     """A host like `host`, with the same vectors, whose engine schedules a step ahead."""
-    from vllm.platforms.cpu import CpuPlatform
-
     from poolbench_steerer.host import EngineHost
 
-    original = CpuPlatform.check_and_update_config.__func__  # type: ignore[attr-defined]
-
-    def asynchronous(cls: Any, config: Any) -> None:
-        original(cls, config)
-        config.scheduler_config.async_scheduling = True
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuPlatform, "check_and_update_config", classmethod(asynchronous))
-        patch.setitem(launch._WORKERS, "cpu", "vllm_ahead.Worker")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
-        patch.syspath_prepend(str(Path(__file__).parent))
+    with scheduling_ahead():
         host = EngineHost(steerer_config)
         host.run(_ref(tiny_model), lambda engine: engine.register(list(unit_vectors)))
     yield host

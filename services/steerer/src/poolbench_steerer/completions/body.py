@@ -18,7 +18,7 @@ from poolbench.http.error_form import shortened
 from poolbench.http.openai_routes import prompt_form
 from poolbench_steerer.completions.forms import NamedTool, ResponseFormat, StructuredOutputs, ToolName, Tools
 from poolbench_steerer.http import bounds
-from poolbench_steerer.http.steering import ReadingBody, Readings, SteeringBody
+from poolbench_steerer.http.steering import PoolBody, ReadingBody, Readings, SteeringBody
 
 
 class Only:
@@ -178,7 +178,7 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
         return self
 
     @property
-    def readings(self) -> list[ReadingBody]:
+    def readings(self) -> list[ReadingBody | PoolBody]:
         """Return the readings of the request."""
         if self.reading is None:
             return []
