@@ -13,7 +13,7 @@ from services.steerer.tests.engine.conftest import generate, many_settings, sche
 
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.engine.requests import sampling_params
-from poolbench_steerer.plugin.spec import Edit, Reading, Steering
+from poolbench_steerer.plugin.spec import Edit, Pooling, Reading, Steering
 
 pytestmark = [
     pytest.mark.lane(name="engines"),
@@ -53,13 +53,25 @@ def beyond_of(engine: Any, patch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+def assert_pooled_alike(pooled: Any, other: Any) -> None:
+    assert (pooled is None) == (other is None)
+    if pooled is not None:
+        for vectors, others in ((pooled.prompt, other.prompt), (pooled.answer, other.answer)):
+            assert vectors.keys() == others.keys()
+            for name, one in vectors.items():
+                np.testing.assert_allclose(one.vector, others[name].vector, rtol=0, atol=1e-4)
+
+
 def test_all_kinds_of_texts_equal_those_of_an_engine_that_waits(ahead, host, model_ref, requests):
     """Steered in every way and not at all, in chunks, twice what a batch takes, and more than the cache holds."""
     reading = [Reading(request.steering.edits[0].vector_id, 3) for request in requests[:1]]
     asked = [
-        GenerationRequest(r.prompt_ids, 30, r.steering, ignore_eos=True, readings=tuple(reading) if i % 3 else ())
+        GenerationRequest(
+            r.prompt_ids, 30, r.steering, ignore_eos=True, readings=tuple(reading) if i % 3 else (),
+            pooling=Pooling(i % 6, ("A1_mean", "A5_median")) if i % 2 else None,
+        )
         for i, r in enumerate(requests)
-    ]
+    ]  # fmt: skip
 
     async def job(engine: Any) -> tuple[Any, int]:
         made = await engine.generate(asked)
@@ -70,6 +82,7 @@ def test_all_kinds_of_texts_equal_those_of_an_engine_that_waits(ahead, host, mod
     assert [(text.token_ids, text.receipt) for text in made] == [(text.token_ids, text.receipt) for text in waiting]
     for text, other in zip(made, waiting, strict=True):
         np.testing.assert_allclose(text.scores, other.scores, rtol=0, atol=1e-4)
+        assert_pooled_alike(text.pooled, other.pooled)
     assert num_repeated > 0  # some were preempted
 
 
@@ -80,7 +93,9 @@ def test_a_step_behind_the_last_token_is_not_counted(
     """Texts end at a token that only the model's output tells. Projections change some positions and others not."""
     settings = [s for s in many_settings(vector_ids, 6, 60.0, 40) if s is not None]
     asked = [
-        GenerationRequest(prompts[i % 16][:18], 24, Steering(s.edits, positions), ignore_eos=True)
+        GenerationRequest(
+            prompts[i % 16][:18], 24, Steering(s.edits, positions), ignore_eos=True, pooling=Pooling(i, ("A1_mean",))
+        )
         for i, s in enumerate(settings)
     ]
     whole = generate(host, model_ref, asked)
@@ -105,6 +120,8 @@ def test_a_step_behind_the_last_token_is_not_counted(
         text.token_ids[:end] for text, end in zip(whole, ends, strict=True)
     ]
     assert [piece.receipt for piece in pieces] == [piece.receipt for piece in waiting]
+    for piece, other in zip(pieces, waiting, strict=True):
+        assert_pooled_alike(piece.pooled, other.pooled)
     assert not any(none_beyond)
     assert max(beyond) == (0 if positions == "prompt" else 1)
 
