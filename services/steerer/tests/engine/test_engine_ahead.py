@@ -142,7 +142,7 @@ async def begun(engine: Any, request: GenerationRequest, slots: dict[str, int], 
 def test_a_row_serves_the_next_text_while_a_step_of_the_last_is_under_way(ahead, model_ref, prompts, vector_ids):
     """Texts are left between two steps, and others take their rows at once."""
     steering = Steering((Edit(vector_ids[0], 2, 30.0), Edit(vector_ids[1], 4, 5.0, "clamp")))
-    request = GenerationRequest(prompts[3], 60, steering, ignore_eos=True)
+    request = GenerationRequest(prompts[3], 60, steering, ignore_eos=True, pooling=Pooling(3, ("A1_mean",)))
 
     async def job(engine: Any) -> None:
         (alone,) = await engine.generate([request])
@@ -152,5 +152,7 @@ def test_a_row_serves_the_next_text_while_a_step_of_the_last_is_under_way(ahead,
                 await asyncio.gather(*cut)
             made = await engine.generate([request] * 20)
             assert [(text.token_ids, text.receipt) for text in made] == [(alone.token_ids, alone.receipt)] * 20
+            for text in made:
+                assert_pooled_alike(text.pooled, alone.pooled)
 
     ahead.run(model_ref, job)
