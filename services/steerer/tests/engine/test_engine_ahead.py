@@ -96,7 +96,11 @@ def test_a_step_behind_the_last_token_is_not_counted(
     settings = [s for s in many_settings(vector_ids, 6, 60.0, 40) if s is not None]
     asked = [
         GenerationRequest(
-            prompts[i % 16][:18], 24, Steering(s.edits, positions), ignore_eos=True, pooling=Pooling(i % 6, ("A1_mean",))
+            prompts[i % 16][:18],
+            24,
+            Steering(s.edits, positions),
+            ignore_eos=True,
+            pooling=Pooling(i % 6, ("A1_mean",)),
         )
         for i, s in enumerate(settings)
     ]

@@ -72,7 +72,10 @@ class CompletionVerbs:
             self.complete,
             methods=["POST"],
             responses=responses(CompletionAnswer, CompletionChunk),
-            openapi_extra=example({"prompt": "The tide was", "max_tokens": 4}),
+            openapi_extra=example(
+                {"prompt": "The tide was", "max_tokens": 4},
+                pooled={"prompt": "The tide was", "max_tokens": 4, "reading": {"layer": 2, "pool": ["A1_mean"]}},
+            ),
             **options,
         )
         router.add_api_route(

@@ -100,22 +100,15 @@ class KeptStates:
         Returns:
             float32 vectors as bytes. None if the state of a position is missing or not finite.
         """
-        kept, num_prompt, end = self._texts.get(text["row"]), text["num_prompt"], text["end"]
-        if kept is None or not kept.known_P[:end].all():
+        states, num_prompt, end = self._texts.get(text["row"]), text["num_prompt"], text["end"]
+        if states is None or not states.known_P[:end].all():
             return None
-        states_TD = kept.states_PD[:end]
+        states_TD = states.states_PD[:end]
         if not states_TD.isfinite().all():
             return None
         special_T = np.zeros(end, dtype=bool)
         special_T[text["special"]] = True
-        no_offsets = np.empty((0, 2), dtype=np.int64)
-        # The answer is a span of the whole text, so attention sinks are sought among all of its tokens.
-        before_T = np.arange(end) < num_prompt
-        contexts = [
-            TokenContext("prompt", no_offsets, special_T[:num_prompt]),
-            TokenContext("answer", no_offsets, special_T | before_T, text=~special_T),
-        ]
-        weighing = Weighing.of(contexts, [Request.of(name) for name in text["strategies"]])
+        weighing = Weighing.of(_contexts(special_T, num_prompt), [Request.of(name) for name in text["strategies"]])
         vectors_BSD, outcomes, _ = pool_layer([states_TD[:num_prompt], states_TD], weighing)
         return [
             [
@@ -124,3 +117,13 @@ class KeptStates:
             ]
             for vectors_SD, row in zip(vectors_BSD, outcomes, strict=True)
         ]
+
+
+def _contexts(special_T: np.ndarray, num_prompt: int) -> list[TokenContext]:
+    """Return prompt and answer as passages. The answer is a span of the whole text, in which sinks are sought."""
+    no_offsets = np.empty((0, 2), dtype=np.int64)
+    of_prompt_T = np.arange(len(special_T)) < num_prompt
+    return [
+        TokenContext("prompt", no_offsets, special_T[:num_prompt]),
+        TokenContext("answer", no_offsets, special_T | of_prompt_T, text=~special_T),
+    ]
