@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from poolbench.pooling.transfers import HostCopy, to_device
 from poolbench_steerer.plugin.kept import BatchStates, KeptStates
 from poolbench_steerer.plugin.readings import KEEP, BatchReadings, ReadingTable
 from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, NUM_LATEST, ONE_ADDITION, RowTable
@@ -90,7 +91,7 @@ class SteeringState:
         self._conditions: list[LayerConditions | None] = [None] * num_layers
         self._read: BatchReadings | None = None  # scores of the running batch that are on the device only
         self._to_keep: BatchStates | None = None  # states of the running batch, likewise
-        self._copies: deque[_HostCopy] = deque()
+        self._copies: deque[tuple[HostCopy, Callable[[torch.Tensor], None]]] = deque()  # with what takes them
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> None:
         """Fill the row of a request that is scheduled for the first time."""
@@ -108,8 +109,8 @@ class SteeringState:
     def begin_batch(self, token_rows: np.ndarray) -> None:
         """Set the row of every token of the next pass, 0 for padding. An unchanged batch is not copied again."""
         self._fetch()
-        while self._copies and self._copies[0].is_done:
-            self._copies.popleft().keep()
+        while self._copies and self._copies[0][0].is_done:
+            self._keep_next()
         if self._admitted:
             self._copy_admitted()
         self._read = self.readings.of_batch(token_rows, self.rows.positions)
@@ -119,12 +120,12 @@ class SteeringState:
             self._set_rows(token_rows)
         if self._has_edits:
             places = self.rows.positions % NUM_LATEST
-            self.token_places_T[: len(places)] = self._on_device(places)
+            self.token_places_T[: len(places)] = to_device(places, self.device)
 
     def _set_rows(self, token_rows: np.ndarray) -> None:
         filled = len(token_rows)
         self._has_edits = bool(self.rows.edited[token_rows].any())
-        self.token_rows_T[:filled] = self._on_device(token_rows)
+        self.token_rows_T[:filled] = to_device(token_rows, self.device)
         if self._num_filled > filled:
             self.token_rows_T[filled : self._num_filled] = 0
         self._num_filled, self._token_rows = filled, token_rows
@@ -145,7 +146,11 @@ class SteeringState:
         """Wait until the scores and states of all passes so far are on the host."""
         self._fetch()
         while self._copies:
-            self._copies.popleft().keep()
+            self._keep_next()
+
+    def _keep_next(self) -> None:
+        copy, keep = self._copies.popleft()
+        keep(copy.wait())
 
     def _fetch(self) -> None:
         """Start to copy the scores and states of the last pass to the host, if any were read.
@@ -154,11 +159,11 @@ class SteeringState:
         """
         if self._read is not None:
             scores_TK = self.scores_TK[: self._num_filled]
-            self._copies.append(_HostCopy(scores_TK, partial(self.readings.keep, self._read)))
+            self._copies.append((HostCopy(scores_TK.clone()), partial(self.readings.keep, self._read)))
             scores_TK.fill_(torch.nan)
         if self._to_keep is not None:
-            tokens_N = self._on_device(self._to_keep.tokens)
-            self._copies.append(_HostCopy(self.states_TD.index_select(0, tokens_N), self._to_keep.keep))
+            tokens_N = to_device(self._to_keep.tokens, self.device)
+            self._copies.append((HostCopy(self.states_TD.index_select(0, tokens_N)), self._to_keep.keep))
             self.states_TD.index_fill_(0, tokens_N, torch.nan)
         self._read = self._to_keep = None
 
@@ -183,7 +188,7 @@ class SteeringState:
 
     def _copy_admitted(self) -> None:
         """Copy the rows of all requests admitted since the last batch, in a few transfers."""
-        rows_A = self._on_device(np.array(self._admitted))
+        rows_A = to_device(np.array(self._admitted), self.device)
         tables: list[tuple[torch.Tensor, np.ndarray]] = [
             (self.slots_LER, self.rows.slots),
             (self.operations_LER, self.rows.operations),
@@ -197,39 +202,12 @@ class SteeringState:
             tables.append((self.conditions_21R, self.rows.conditions))
             self.rows.conditions_changed = False
         for on_device, on_host in tables:
-            on_device[:, :, rows_A] = self._on_device(on_host[:, :, self._admitted])
+            on_device[:, :, rows_A] = to_device(on_host[:, :, self._admitted], self.device)
         for counts_LR in (self.changed_LR, self.applied_LR, self.spared_LR, self.broken_LR):
             counts_LR[:, rows_A] = 0
         self.latest_LRP[:, rows_A[::NUM_COPIES]] = 0
         self._admitted = []
         self._token_rows = self._token_rows[:0]  # what a row means has changed
-
-    def _on_device(self, array: np.ndarray) -> torch.Tensor:
-        # Pinned memory is kept until the copy is done, so the host never waits for the device.
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
-
-
-class _HostCopy:
-    """Values of one batch on their way from the device to the host. The host does not wait for the device."""
-
-    def __init__(self, values: torch.Tensor, taken: Callable[[torch.Tensor], None]) -> None:
-        on_gpu = values.device.type == "cuda"
-        self._taken = taken
-        self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=on_gpu)
-        self._values.copy_(values, non_blocking=on_gpu)
-        self._event = torch.cuda.current_stream().record_event() if on_gpu else None
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether the values have arrived."""
-        return self._event is None or self._event.query()
-
-    def keep(self) -> None:
-        """Wait for the values, and pass them on."""
-        if self._event is not None:
-            self._event.synchronize()
-        self._taken(self._values)
 
 
 class LayerWork:
