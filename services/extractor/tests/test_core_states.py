@@ -86,14 +86,16 @@ def test_half_precision_is_kept_bit_by_bit(llama: Decoder, dtype: torch.dtype) -
 def test_memory_that_runs_out_repeats_no_passage(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def pool_layer(*arguments):  # type: ignore[no-untyped-def]
+    def pooling_steps(*arguments):  # type: ignore[no-untyped-def]
+        steps = pooled(*arguments)
+        yield next(steps)
         calls.append(1)
         if len(calls) == 2:  # the second layer of the first batch: the first layer was handed on already
             raise torch.OutOfMemoryError("out of memory")
-        return pooled(*arguments)
+        return (yield from steps)
 
-    pooled = core.pool_layer
-    monkeypatch.setattr(core, "pool_layer", pool_layer)
+    pooled = core.pooling_steps
+    monkeypatch.setattr(core, "pooling_steps", pooling_steps)
     passages, _ = passages_of(TEXTS)
     shards: list[pa.Table] = []
     wanted = {layer: [Request.of("A1_mean")] for layer in (0, 1)}

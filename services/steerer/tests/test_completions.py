@@ -222,6 +222,96 @@ def test_a_rule_over_the_mean_that_never_holds_ends_nothing(complete, unit_vecto
     assert "stopped" not in ruled.model_extra["reading"]
 
 
+POOL = {"layer": 3, "pool": ["A1_mean", "W2_last_k:k=2"]}
+
+
+def vectors_of(pooled: Any) -> np.ndarray:
+    """The vectors of a prompt and its answer by each strategy, [strategies, 2, width]."""
+    assert list(pooled["pool"]) == POOL["pool"] and pooled["layer"] == 3
+    return np.array([[one[part]["vector"] for part in ("prompt", "answer")] for one in pooled["pool"].values()])
+
+
+@pytest.mark.parametrize("steered", [False, True])
+def test_pooled_vectors_come_at_the_end_of_streams_and_whole_answers(complete, steering, unit_vectors, steered):
+    """Alone, and between two directions of which the second ends no text; n choices are pooled apart."""
+    along = [{"vector": vector.tolist(), "layer": 3} for vector in unit_vectors[:2]]
+    along[1]["stop_when"] = {"above": 1e6}
+    options = {"n": 2, "temperature": 0.8, "seed": 5} | ({"steering": steering} if steered else {})
+    whole = complete([PROMPT, "Nobody"], extra_body={"reading": POOL}, **options).choices
+    texts = [choice.text for choice in complete([PROMPT, "Nobody"], **options).choices]
+    assert [choice.text for choice in whole] == texts
+    between = {"reading": [along[0], POOL, along[1]]}
+    streamed, last = ["", "", "", ""], {}
+    for chunk in complete([PROMPT, "Nobody"], stream=True, extra_body=between, **options):
+        for choice in chunk.choices:
+            first, pooled, second = choice.model_extra["reading"]
+            assert first["scores"] != second["scores"] and "scores" not in pooled
+            assert (pooled == {}) == (choice.finish_reason is None)
+            streamed[choice.index] += choice.text
+            last[choice.index] = pooled
+    assert streamed == texts
+    for choice in whole:
+        of_choice = vectors_of(choice.model_extra["reading"])
+        np.testing.assert_allclose(of_choice, vectors_of(last[choice.index]), rtol=0, atol=1e-4)
+        assert np.ptp(of_choice.mean(axis=2)) > 0
+    assert not np.allclose(*(vectors_of(choice.model_extra["reading"])[:, 1] for choice in whole[:2]))
+
+
+def test_the_reading_that_ends_a_text_has_its_number_in_the_request(complete, unit_vectors):
+    along = {"vector": unit_vectors[0].tolist(), "layer": 3, "stop_when": {"below": 1e6, "for_tokens": 4}}
+    choice = complete(extra_body={"reading": [POOL, along]}).choices[0]
+    pooled, read = choice.model_extra["reading"]
+    assert read["stopped"]["reading"] == 1 and len(read["scores"]) == 4
+    shorter = complete(extra_body={"reading": POOL}, max_tokens=4).choices[0]
+    expected = vectors_of(shorter.model_extra["reading"])
+    np.testing.assert_allclose(vectors_of(pooled), expected, rtol=0, atol=1e-4)
+
+
+def test_a_prompt_alone_is_pooled_too(complete):
+    only_prompt = complete(extra_body={"reading": POOL}, echo=True, max_tokens=0).choices[0]
+    whole = complete(extra_body={"reading": POOL}).choices[0]
+    pooled = only_prompt.model_extra["reading"]["pool"]["A1_mean"]
+    assert pooled["answer"] == {"vector": None, "reason": "passage 'answer' has no real token"}
+    expected = whole.model_extra["reading"]["pool"]["A1_mean"]["prompt"]["vector"]
+    assert pooled["prompt"]["vector"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"layer": 6}, 400, "blocks 0..5"),
+        ({"layer": None}, 400, "reading.layer"),
+        ({"layer": -1}, 400, "reading.layer"),
+        ({"pool": []}, 400, "reading.pool"),
+        ({"pool": None}, 400, "reading.pool"),
+        ({"pool": ["A1_mean"] * 17}, 400, "reading.pool"),
+        ({"pool": ["A1_mean", "A1_meen"]}, 400, "did you mean A1_mean"),
+        ({"pool": ["S1_attention"]}, 400, "S1_attention needs inflow"),
+        ({"pool": ["L3_entity"]}, 400, "needs annotation"),
+        ({"pool": ["A7_random"]}, 400, "needs the id of the passage"),
+        ({"pool": ["S4_sif"]}, 400, "the train passages of a run"),
+        ({"pool": ["W2_last_k", "A1_mean", "W2_last_k:k=16"]}, 400, "W2_last_k stands in pool twice"),
+        ({"pool": ["W2_last_k:k=0"]}, 400, "greater than or equal to 1"),
+        ({"offset": 0.5}, 400, "reading.offset"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_pooled_is_refused(http, tiny_model, stream, change, status, said):
+    body = {"prompt": PROMPT, "model": str(tiny_model), "stream": stream, "reading": POOL | change}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
+
+
+def test_too_much_to_pool_is_refused(http, tiny_model, monkeypatch):
+    body = {"prompt": PROMPT, "model": str(tiny_model), "reading": [POOL, POOL]}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 400 and "one reading of a request may have pool" in answer.text
+    monkeypatch.setattr("poolbench_steerer.completions.verbs.MAX_POOLED_VALUES", 2_000)
+    answer = http.post("/v1/completions", json=body | {"reading": POOL, "n": 2})
+    assert answer.status_code == 413 and "2048 numbers of pooled vectors" in answer.text
+
+
 def test_edits_apply_where_a_condition_holds(complete, steering, unit_vectors):
     """The layers of edits are 2 and later. Above -1e6 holds everywhere, below it nowhere."""
     read = {"vector": unit_vectors[3].tolist(), "layer": 0}

@@ -297,7 +297,7 @@ def test_a_direction_is_read_behind_the_edits_of_its_layer(fused):
         residual = torch.full((5, 2), 2.0) if fused else None
         steer(hidden, 0, residual)
         steer(hidden, 1, residual)
-    state.keep_scores()
+    state.keep_read()
     more = 2.0 if fused else 0.0
     scores = state.readings.scores(1, 4, 9, 2)
     assert np.isnan(scores[0]).all()  # not requested

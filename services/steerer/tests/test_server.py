@@ -228,6 +228,19 @@ def test_a_chat_and_its_stream_are_steered_and_read_along(client, reference, vec
     assert [score for part in parts for score in part.reading["scores"]] == pytest.approx(choice.reading["scores"])
 
 
+def test_a_text_is_pooled_by_field_and_by_xargs(client, reference, prompt_ids, vectors) -> None:
+    """Beside the scores of a direction. The mean is of all tokens but the BOS and the last one, which is not fed."""
+    pool = [{"concept": "mill", "layer": 3}, {"layer": 3, "pool": ["A1_mean"]}]
+    for extra in ({"reading": pool}, {"vllm_xargs": {"reading": json.dumps(pool), "steering": "tide@8"}}):
+        (choice,) = complete(client, extra).choices
+        edits = added("tide@8" if "vllm_xargs" in extra else None, vectors)
+        _, _, stream = by_hand(reference, prompt_ids, choice.token_ids, edits, read=3)
+        read, pooled = choice.reading
+        assert len(read["scores"]) == 8 and pooled["layer"] == 3
+        answer = np.array(pooled["pool"]["A1_mean"]["answer"]["vector"])
+        np.testing.assert_allclose(answer, stream[1:].mean(axis=0), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize(("name", "alpha"), [("calm", 6.0), ("calm@.6", 6.0), ("calm@-1.5", -15.0), ("tide@9", 9.0)])
 def test_the_name_of_the_model_steers_as_the_field_does(client, reference, prompt_ids, vectors, name, alpha) -> None:
     listed = {model.id: model for model in client.models.list()}
@@ -337,6 +350,8 @@ def test_a_condition_names_a_vector_of_the_server(client, read) -> None:
         ({"steering": "tide@1e9"}, "neither JSON nor"),
         ({"steering": {"concept": "tide", "alpha": 1e9}}, "less than or equal to"),
         ({"reading": "tied"}, "unknown steering vector"),
+        ({"reading": {"layer": 3, "pool": ["S1_attention"]}}, "S1_attention needs inflow"),
+        ({"reading": {"layer": 6, "pool": ["A1_mean"]}}, "layer 6 is out of range"),
         ({"reading": {"concept": "tide", "stop_when": {}}}, "give exactly one of above and below"),
         (
             {"reading": {"concept": "tide", "stop_when": {"above": 1, "below": 2}}},

@@ -6,7 +6,7 @@ import torch
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import STRATEGIES, TokenContext
-from poolbench.pooling.batch import Request, Weighing, pool_layer
+from poolbench.pooling.batch import Request, Weighing, find_sinks, pool_layer
 from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.signals import SIGNALS
 from poolbench.pooling.sinks import SinkRule
@@ -48,6 +48,20 @@ def test_what_a_sink_is_by_hand() -> None:
     assert SinkRule(ratio=7.9).find(norms, np.ones(4, bool)).sum() == 1
     norms = np.array([np.inf, 1.0, np.nan, 1.0, 1.0])
     assert not SinkRule().find(norms, np.ones(5, bool)).any()
+
+
+def test_the_rule_on_a_device_is_that_on_the_host() -> None:
+    """Bit for bit, for passages of any length, with norms that are not finite, equal or at the bound itself."""
+    rng = np.random.default_rng(5)
+    norms_BT = rng.lognormal(sigma=2.0, size=(300, 12)).astype(np.float32)
+    norms_BT[::3] = rng.integers(1, 4, size=norms_BT[::3].shape)
+    norms_BT[rng.random(norms_BT.shape) < 0.02] = np.inf
+    norms_BT[rng.random(norms_BT.shape) < 0.02] = np.nan
+    real_BT = rng.random(norms_BT.shape) < rng.random((300, 1))
+    for rule in (SinkRule(), SinkRule(ratio=1.5), SinkRule(ratio=1.0)):
+        found_BT = find_sinks(rule, torch.from_numpy(norms_BT), torch.from_numpy(real_BT)).numpy()
+        expected_BT = np.stack([rule.find(*row) for row in zip(norms_BT, real_BT, strict=True)])
+        assert expected_BT.any() and np.array_equal(found_BT, expected_BT)
 
 
 @pytest.mark.parametrize("name", [request.id for request in REQUESTS])

@@ -1,6 +1,7 @@
 """Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from torch import Tensor
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import CALIBRATION, table_from_rows
 from poolbench.errors import InputError
-from poolbench.pooling.batch import Request, Weighing, pool_layer
+from poolbench.pooling.batch import PooledBatch, Request, Weighing, pooling_steps
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.signals import KEPT_SIGNALS, Signals, from_source
 from poolbench.pooling.sinks import SinkRule
 from poolbench.pooling.states import SHARD_BYTES, KeptPassage, ShardWriter
+from poolbench.pooling.transfers import HostCopy
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench_extractor.encode import DEFAULT_READING, Encoded, PassageTexts, Reading, encode
-from poolbench_extractor.forward.batching import make_batches, run_halving
+from poolbench_extractor.forward.batching import BatchesAhead, make_batches, together
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder
 
@@ -69,19 +71,19 @@ def _kept(passage: Encoded, hidden_TD: np.ndarray | None, signals: Signals) -> K
 
 
 def _stored(h_TD: Tensor) -> np.ndarray:
-    """Copy states to the host in their own dtype, or as uint16 bits if they are bfloat16.
+    """Return states on the host as an array of their own dtype, or of uint16 bits if they are bfloat16.
 
     The result is a copy, because a view would keep the whole batch in memory.
     """
     if h_TD.dtype is torch.bfloat16:
-        return np.array(h_TD.contiguous().view(torch.int16).cpu().numpy().view(np.uint16))
-    return np.array(h_TD.cpu().numpy())
+        return np.array(h_TD.contiguous().view(torch.int16).numpy().view(np.uint16))
+    return np.array(h_TD.numpy())
 
 
 def run_batches(
     decoder: Decoder,
     encoded: Sequence[Encoded],
-    consume: Callable[[Sequence[Encoded], Captured], None],
+    consume: Callable[[Sequence[Encoded], Captured], Iterator[None] | None],
     *,
     layers: Sequence[int],
     signals: Mapping[int, Collection[str]] | None = None,
@@ -90,24 +92,28 @@ def run_batches(
 ) -> None:
     """Run forward passes over all passages without an error.
 
-    After each batch, `consume` receives the passages and their captured states before the next batch starts.
+    After each batch, `consume` receives the passages and their captured states before the next batch starts. If it
+    returns an iterator, the next batch starts before that is exhausted (`BatchesAhead`).
     """
     done, limits, sinks = 0, reading.limits, reading.sinks
     if any(from_source("loss", names) for names in (signals or {}).values()):
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
 
-    def attempt(batch: Sequence[Encoded]) -> None:
+    def steps(batch: Sequence[Encoded]) -> Iterator[None]:
+        nonlocal done
         settings: dict[str, Any] = {"padding_side": limits.padding_side, "erased": reading.erased}
-        consume(batch, capture(decoder, batch, layers, signals=signals, sinks=sinks, **settings))
-
-    for batch in make_batches((p for p in encoded if p.error is None), limits):
-        check_cancelled()
-        run_halving(batch, attempt)
+        yield from consume(batch, capture(decoder, batch, layers, signals=signals, sinks=sinks, **settings)) or ()
         BATCH_SIZE.observe(len(batch), service="extractor")
         TOKENS.add(sum(passage.num_positions for passage in batch), service="extractor", tokens="read")
         done += len(batch)
         if progress is not None:
             progress(done, len(encoded))
+
+    ahead = BatchesAhead(steps)
+    for batch in make_batches((p for p in encoded if p.error is None), limits):
+        check_cancelled()
+        ahead.begin(batch)
+    ahead.finish()
 
 
 def extract(
@@ -194,24 +200,44 @@ class _Extraction:
             needs.setdefault(layer, set()).update(*(request.strategy.needs for request in requests))
         return needs
 
-    def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Pool one batch and store its states.
+    def consume(self, batch: Sequence[Encoded], captured: Captured) -> Iterator[None]:
+        """Pool one batch and store its states, in steps as those of `pooling_steps`."""
+        parts = self._parts(batch, captured)
+        del captured  # each part holds what it needs, for as long as it does
+        yield from together(parts)
+
+    def _parts(self, batch: Sequence[Encoded], captured: Captured) -> list[Iterator[None]]:
+        """Return what to do with a batch at each layer.
 
         Weights that do not depend on the layer are computed once for all layers.
         """
         read = [(row, passage) for row, text in enumerate(batch) for passage in self._sharing[text.index]]
-        passages = [passage for _, passage in read]
+        rows, passages = [row for row, _ in read], [passage for _, passage in read]
         contexts = [passage.context for passage in passages]
         plans = {requests: Weighing.of(contexts, requests) for requests in set(self._requests.values())}
+        parts: list[Iterator[None]] = []
         for layer in self.layers:
-            of_texts, layer_signals = captured.states_of(layer), captured.signals_of(layer)
-            states, signals = [of_texts[row] for row, _ in read], [layer_signals[row] for row, _ in read]
+            of_texts, signals = captured.states_of(layer), partial(_signals, captured, layer, rows)
+            states = [of_texts[row] for row in rows]
             if layer in self._pooled:
-                pooled = pool_layer(states, plans[self._requests[layer]], signals, self._sinks)
-                for passage, *columns in zip(passages, *pooled, strict=True):
-                    self._pooled[layer].add(passage.index, *columns)
+                steps = pooling_steps(states, plans[self._requests[layer]], signals, self._sinks)
+                parts.append(self._pooling(layer, passages, steps))
             if layer in self._kept:
-                self._kept[layer].add(passages, states, signals)
+                parts.append(self._keeping(layer, passages, [HostCopy(h_TD) for h_TD in states], signals))
+        return parts
+
+    def _pooling(
+        self, layer: int, passages: Sequence[Encoded], steps: Generator[None, None, PooledBatch]
+    ) -> Iterator[None]:
+        pooled = yield from steps
+        for passage, *columns in zip(passages, *pooled, strict=True):
+            self._pooled[layer].add(passage.index, *columns)
+
+    def _keeping(
+        self, layer: int, passages: Sequence[Encoded], states: Sequence[HostCopy], signals: Callable[[], list[Signals]]
+    ) -> Iterator[None]:
+        yield
+        self._kept[layer].add(passages, [h_TD.wait() for h_TD in states], signals())
 
     def finish(self) -> dict[str, pa.Table]:
         """Close the sinks and return all tables by role. Passages that could not be run are failed rows."""
@@ -224,6 +250,11 @@ class _Extraction:
         for keeper in self._kept.values():
             keeper.close()
         return tables
+
+
+def _signals(captured: Captured, layer: int, rows: Sequence[int]) -> list[Signals]:
+    by_text = captured.signals_of(layer)
+    return [by_text[row] for row in rows]
 
 
 def calibrate(
@@ -247,10 +278,15 @@ def calibrate(
         raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
     norms: dict[int, list[np.ndarray]] = {layer: [] for layer in layers}
 
-    def run(batch: Sequence[Encoded], captured: Captured) -> None:
+    def run(batch: Sequence[Encoded], captured: Captured) -> Iterator[None]:
+        copies = {
+            layer: [HostCopy(h_TD.float().norm(dim=-1)) for h_TD in captured.states_of(layer)] for layer in layers
+        }
+        del captured
+        yield
         for layer in layers:
-            for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
-                norms[layer].append(h_TD.float().norm(dim=-1).double().cpu().numpy()[passage.context.real])
+            for passage, norms_T in zip(batch, copies[layer], strict=True):
+                norms[layer].append(norms_T.wait().double().numpy()[passage.context.real])
 
     run_batches(decoder, encoded, run, layers=layers, reading=reading, progress=progress)
     num_tokens = sum(len(passage.context.real) for passage in usable)

@@ -127,6 +127,7 @@ def nested(depth: int) -> dict[str, Any]:
     [
         ({"structured_outputs": {"regex": "(a+)+"}}, "Extra inputs"),
         ({"structured_outputs": {"grammar": "root ::= root"}}, "Extra inputs"),
+        ({"structured_outputs": {"json": {}}, "allowed_token_ids": [0]}, "beside a form of the answer"),
         ({"structured_outputs": {"json": {}, "choice": ["a"]}}, "exactly one"),
         ({"structured_outputs": {"choice": ["a"] * 257}}, "at most 256"),
         ({"structured_outputs": {"json": {"type": "string", "pattern": "(a{1,9}){1,9}"}}}, "pattern is not supported"),

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from poolbench_steerer.engine import GenerationRequest
+from poolbench_steerer.engine import GenerationRequest, launch
 from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 
 NUM_LAYERS = 6
@@ -172,6 +172,25 @@ def many_settings(vector_ids: Sequence[str], num_layers: int, norm: float, count
 
 def _alpha(operation: str, size: float) -> float:
     return 1.0 if operation == "erase" else size
+
+
+@contextmanager
+def scheduling_ahead() -> Iterator[None]:
+    """Engines that start on a CPU meanwhile schedule a step ahead, as vLLM does on GPUs."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    original = CpuPlatform.check_and_update_config.__func__  # type: ignore[attr-defined]
+
+    def asynchronous(cls: Any, config: Any) -> None:
+        original(cls, config)
+        config.scheduler_config.async_scheduling = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuPlatform, "check_and_update_config", classmethod(asynchronous))
+        patch.setitem(launch._WORKERS, "cpu", "vllm_ahead.Worker")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
+        patch.syspath_prepend(str(Path(__file__).parent))
+        yield
 
 
 async def in_worker(engine: Any, function: Callable[[Any], Any]) -> Any:

@@ -12,7 +12,7 @@ from services.steerer.tests.engine.conftest import generate
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.engine.all_reduce import measure_all_reduce
 from poolbench_steerer.engine.selftest import self_test
-from poolbench_steerer.plugin.spec import Condition, Reading
+from poolbench_steerer.plugin.spec import Condition, Pooling, Reading
 
 pytestmark = [
     pytest.mark.lane(name="engines"),
@@ -39,12 +39,15 @@ def test_two_workers_steer_and_count_as_one(split, host, model_ref, requests, ve
         if index % 4 == 0 and steering is not None:
             steering = replace(steering, where=Condition(vector_ids[index % 5], 0, 0.0, above=index % 8 == 0))
         asked.append(replace(request, steering=steering, logprobs=3, readings=(Reading(vector_ids[3], 4),)))
+        asked[-1] = replace(asked[-1], pooling=Pooling(index % 6, ("A1_mean",)))
     assert max(split.run(model_ref, self_test).values()) < 0.01
     num_equal = 0
     for ours, alone in zip(generate(split, model_ref, asked), generate(host, model_ref, asked), strict=True):
         # The sum over workers rounds otherwise, so that a text may go another way at a near tie.
         assert ours.first_logprobs == pytest.approx(alone.first_logprobs, abs=1e-3)
         assert ours.scores[0] == pytest.approx(alone.scores[0], abs=1e-3)
+        by_two, by_one = (text.pooled.prompt["A1_mean"].vector for text in (ours, alone))
+        np.testing.assert_allclose(by_two, by_one, rtol=0, atol=1e-3)
         if ours.token_ids == alone.token_ids:
             np.testing.assert_allclose(ours.scores, alone.scores, rtol=0, atol=1e-3)
             assert (ours.receipt is None) == (alone.receipt is None)

@@ -9,7 +9,7 @@ import pytest
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.engine.perplexity import score_continuations
-from poolbench_steerer.engine.rows import TaskPlaces, agreed, num_task_places
+from poolbench_steerer.engine.rows import Budget, TaskPlaces, agreed, num_task_places
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 
@@ -38,6 +38,29 @@ class Texts:
 async def _settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+def test_the_first_to_wait_for_a_share_is_the_first_served() -> None:
+    async def scenario() -> None:
+        budget, order, go = Budget(10), list[int](), {size: asyncio.Event() for size in (8, 7, 2, 0)}
+
+        async def use(size: int) -> None:
+            async with budget.share(size):
+                order.append(size)
+                await go[size].wait()
+
+        tasks = {size: asyncio.create_task(use(size)) for size in go}
+        await _settle()
+        assert (order, budget.left) == ([8, 0], 2)  # 2 would fit, but 7 came before; nothing waits for nothing
+        tasks[7].cancel()
+        await _settle()
+        assert (order, budget.left) == ([8, 0, 2], 0)
+        tasks[8].cancel()
+        go[2].set(), go[0].set()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        assert budget.left == 10
+
+    asyncio.run(scenario())
 
 
 def test_tasks_have_fewer_places_while_clients_wait(monkeypatch: pytest.MonkeyPatch) -> None:

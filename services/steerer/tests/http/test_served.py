@@ -256,7 +256,12 @@ def test_a_probe_is_read_by_name_and_pooled_as_transformers_does(
     assert mean["pooled"]["value"] == pytest.approx(pooled_state @ weights - 0.75, abs=1e-4)
     assert read("P1_last_token")["pooled"]["value"] == pytest.approx(expected[-1], abs=1e-4)
     assert read("W1_first_k:k=3")["pooled"]["value"] == pytest.approx(expected[:3].mean(), abs=1e-4)
-    reasons = {"A2_max": "each number", "L3_entity": "needs annotation", "A7_random": "draws", "mine": "unknown"}
+    reasons = {
+        "A2_max": "each number",
+        "L3_entity": "needs annotation",
+        "A7_random": "id of the passage",
+        "mine": "unknown",
+    }
     for strategy, reason in reasons.items():
         pooled = read(strategy)["pooled"]
         assert pooled["value"] is None and reason in pooled["reason"]

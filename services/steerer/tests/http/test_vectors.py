@@ -48,7 +48,7 @@ class Steerer(SteererService):
 
     def __init__(self) -> None:
         super().__init__(EngineHost(SteererSettings()))
-        info = {"num_layers": 6, "num_edits": 4, "runner": "v1", "eager": True, "num_rows": 4}
+        info = {"num_layers": 6, "num_edits": 4, "state_bytes": 32, "runner": "v1", "eager": True, "num_rows": 4}
         self.engine = SteeringEngine(
             resolve_model("demo"), Device(), info, VectorBank(8, 8), 0.0, num_seqs=8, on_cpu=True
         )  # type: ignore[arg-type]

@@ -16,16 +16,18 @@ pytest.importorskip("triton", reason="Triton comes with the CUDA build of torch 
 WIDTH, NUM_ROWS, NUM_TOKENS = 96, 16, 44  # not a power of two; the last four tokens are padding
 
 
-def state_of(vectors: torch.Tensor, device: str, kernel: Kernel | None) -> SteeringState:
+def state_of(vectors: torch.Tensor, device: str, kernel: Kernel | None, dtype: torch.dtype) -> SteeringState:
     state = SteeringState(
         num_layers=2, width=WIDTH, num_slots=8, num_rows=NUM_ROWS, num_tokens=64, device=torch.device(device),
-        num_edits=3, window=64, kernel=kernel,
+        num_edits=3, window=64, kernel=kernel, dtype=dtype,
     )  # fmt: skip
     state.fill(list(range(1, 9)), vectors)
     for row in range(1, NUM_ROWS - 1):
         edits = [[row % 2, 1 + (row + e) % 8, 1 + (row + e) % 4, 0.3 * row] for e in range(1 + row % 3)]
         readings = [[(row + k) % 2, 1 + (row + k) % 6] for k in range(row % 5)]
         wire = {"row": row, "start": 0, "stop": None, "edits": edits, "readings": readings, "read_from": 3}
+        if row % 5 in (0, 2, 3):  # beside no reading, and beside some
+            wire["pool"] = [row % 2, 64]
         if row % 4 < 2:
             wire["where"] = [0, 1 + row % 6, 1.0 if row % 8 else -1.0, 0.1 * row - 0.6]
         state.admit(f"r{row}", wire)
@@ -51,7 +53,7 @@ def test_the_kernel_equals_the_arithmetic(dtype, fused, layer):
     hidden, residual = torch.tensor(rng.standard_normal((2, NUM_TOKENS, WIDTH))).to(dtype)
     hidden[3, 0], hidden[5, 5], hidden[6, 1], hidden[7, 1] = float("nan"), float("inf"), float("inf"), 1e30
     hidden[10, 2] = residual[20, 3] = float("nan")
-    plain, kernel = state_of(vectors, "cpu", None), state_of(vectors, device, steer_on_gpu)
+    plain, kernel = (state_of(vectors, *way, dtype) for way in (("cpu", None), (device, steer_on_gpu)))
     if layer == 1:  # conditions are read at layer 0
         plain.spared_T[:] = kernel.spared_T[:] = torch.arange(len(plain.spared_T), dtype=torch.int32) % 3 % 2
     by_hand, by_kernel = hidden.clone(), hidden.to(device)
@@ -65,6 +67,9 @@ def test_the_kernel_equals_the_arithmetic(dtype, fused, layer):
     by_kernel_TK, by_hand_TK = kernel.scores_TK.cpu()[sound], plain.scores_TK[sound]
     torch.testing.assert_close(by_kernel_TK, by_hand_TK, equal_nan=True, rtol=0, atol=atol)
     assert plain.scores_TK[sound].isfinite().sum() > 20
+    by_kernel_TD, by_hand_TD = kernel.states_TD.cpu()[sound], plain.states_TD[sound]
+    torch.testing.assert_close(by_kernel_TD, by_hand_TD, equal_nan=True, **tolerance)
+    assert plain.states_TD[sound].isfinite().all(dim=1).sum() > 5
     assert torch.equal(kernel.changed_LR.cpu(), plain.changed_LR)
     assert torch.equal(kernel.applied_LR.cpu(), plain.applied_LR)
     assert torch.equal(kernel.spared_LR.cpu(), plain.spared_LR)

@@ -26,7 +26,7 @@ _MAX_ISSUES = 5
 _MAX_NAME_CHARS = 100
 
 #: Forms of a prompt, stop or reading, which the errors of pydantic name.
-FORMS = ("text", "texts", "ids", "id_lists", "one", "several")
+FORMS = ("text", "texts", "ids", "id_lists", "one", "several", "direction", "pooling")
 
 
 def prompt_form(prompt: Any) -> str:

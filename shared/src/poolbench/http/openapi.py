@@ -79,9 +79,10 @@ def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody)
     }
 
 
-def example(value: Any) -> dict[str, Any]:
-    """Return the `openapi_extra` of a verb whose JSON body is documented with an example that works."""
-    content = {JSON_TYPE: {"examples": {"works": {"value": value}}}}
+def example(works: Any, **others: Any) -> dict[str, Any]:
+    """Return the `openapi_extra` of a verb whose JSON body is documented with examples that work, by name."""
+    examples = {name: {"value": value} for name, value in {"works": works, **others}.items()}
+    content = {JSON_TYPE: {"examples": examples}}
     return {"requestBody": {"content": content}}
 
 

@@ -3,7 +3,7 @@
 Every passage is pooled on its own slice of the states, so its vectors do not depend on padding or neighbours.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES, Answer, StrategySpec
 from poolbench.pooling.signals import Signals
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
+from poolbench.pooling.transfers import HostCopy, to_device
 
 #: What became of one strategy on one passage: what to compute, or why it cannot be.
 Outcome = Answer | CellError
@@ -122,13 +123,39 @@ def pool_layer(
         signals: Captured signals of each passage at this layer. The signal `norms` is added here.
         sinks: The rule that decides which tokens are attention sinks, and whether sinks are left out.
     """
-    outcomes, contexts, num_sinks = weigh_layer(states, weighing, signals, sinks)
-    weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
+    steps = pooling_steps(states, weighing, lambda: signals or [{}] * len(states), sinks)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            pooled: PooledBatch = end.value
+            return pooled
+
+
+def pooling_steps(
+    states: Sequence[Tensor], weighing: Weighing, signals: Callable[[], Sequence[Signals]], sinks: SinkRule
+) -> Generator[None, None, PooledBatch]:
+    """Pool one layer of a batch as `pool_layer` does, and pause where the host would wait for the device.
+
+    The first step starts to copy norms to the host. The second computes weights of them, and starts to copy pooled
+    vectors; it is the last to hold the states. The third returns the vectors.
+
+    Args:
+        signals: Function that returns the captured signals of each passage. It may wait for the device.
+    """
+    lengths, device = [len(state) for state in states], states[0].device
+    norms = HostCopy(_norms(states))
+    yield
+    outcomes, contexts, num_sinks = _weighed(norms.wait(), lengths, weighing, signals(), sinks)
+    weights_BST = _upload_weights(outcomes, lengths, device)
     pooled = [
         pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context)
         for h_TD, weights_ST, row, context in zip(states, weights_BST, outcomes, contexts, strict=True)
     ]
-    return PooledBatch(torch.stack(pooled).cpu().numpy(), outcomes, num_sinks)
+    vectors = HostCopy(torch.stack(pooled))
+    del states, signals, weights_BST, pooled
+    yield
+    return PooledBatch(vectors.wait().numpy(), outcomes, num_sinks)
 
 
 def weigh_layer(
@@ -138,12 +165,22 @@ def weigh_layer(
 
     The arguments are the arguments of `pool_layer`.
     """
-    # L2 norms per position, copied to the host in one transfer.
-    flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
-    norms = np.split(flat, np.cumsum([len(state) for state in states])[:-1])
-    layer_signals = [{**by_name, "norms": n} for by_name, n in zip(signals or [{}] * len(states), norms, strict=True)]
+    lengths = [len(state) for state in states]
+    return _weighed(HostCopy(_norms(states)).wait(), lengths, weighing, signals or [{}] * len(states), sinks)
+
+
+def _norms(states: Sequence[Tensor]) -> Tensor:
+    """Return the L2 norms of all positions, for one transfer to the host."""
+    return torch.cat([state.float().norm(dim=-1) for state in states])
+
+
+def _weighed(
+    norms: Tensor, lengths: Sequence[int], weighing: Weighing, signals: Sequence[Signals], sinks: SinkRule
+) -> tuple[list[list[Outcome]], list[TokenContext], list[int]]:
+    norms_by_passage = np.split(norms.double().numpy(), np.cumsum(lengths)[:-1])
+    layer_signals = [{**by_name, "norms": n} for by_name, n in zip(signals, norms_by_passage, strict=True)]
     contexts = [context.at_layer(by_name) for context, by_name in zip(weighing.contexts, layer_signals, strict=True)]
-    sink_masks = [sinks.find(n, context.of_text) for n, context in zip(norms, contexts, strict=True)]
+    sink_masks = [sinks.find(n, context.of_text) for n, context in zip(norms_by_passage, contexts, strict=True)]
     left_out = [mask_T & sinks.leave_out for mask_T in sink_masks]
     outcomes = [weighing.at_layer(i, c, mask_T) for i, (c, mask_T) in enumerate(zip(contexts, left_out, strict=True))]
     remaining = [context.without(mask_T) for context, mask_T in zip(contexts, left_out, strict=True)]
@@ -200,7 +237,7 @@ def _real_states(h_TD: Tensor, context: TokenContext) -> Tensor:
     real = context.real
     if real[-1] - real[0] + 1 == len(real):  # a slice is a view; an index is a copy
         return h_TD[real[0] : real[-1] + 1]
-    return h_TD[torch.from_numpy(real).to(h_TD.device)]
+    return h_TD[to_device(real, h_TD.device)]
 
 
 def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:
@@ -215,4 +252,15 @@ def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int
                 rows[index] = outcome.values
             elif isinstance(outcome, Parts):
                 parts[index][:] = outcome.values
-    return torch.from_numpy(weights).to(device, non_blocking=True)
+    return to_device(weights, device)
+
+
+def find_sinks(rule: SinkRule, norms_BT: Tensor, real_BT: Tensor) -> Tensor:
+    """Return which tokens of a batch are attention sinks, as `SinkRule.find`, without waiting for the device."""
+    norms_BT, num_B = norms_BT.double(), real_BT.sum(dim=1)
+    ordered_BT = norms_BT.masked_fill(~real_BT, torch.inf).sort(dim=1).values
+    middle_B2 = torch.stack([(num_B - 1) // 2, num_B // 2], dim=1).clamp(0, norms_BT.shape[1] - 1)
+    median_B1 = ordered_BT.gather(1, middle_B2).mean(dim=1, keepdim=True)
+    # The median of NumPy is NaN where a norm is, and no norm is above NaN. Sorting puts NaN behind the middle.
+    unknown_B1 = (norms_BT.isnan() & real_BT).any(dim=1, keepdim=True)
+    return real_BT & norms_BT.isfinite() & (norms_BT > rule.ratio * median_B1) & ~unknown_B1

@@ -53,6 +53,7 @@ def total(context: TokenContext) -> Weights:
     summary="mean over a random half of the real tokens, seeded by the passage id",
     reference="control: how much of A1 half of the tokens keeps",
     board="extended",
+    draws=True,
 )
 def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le=1)] = 0.5) -> Weights:
     """Average `ceil(share * T)` real tokens drawn without replacement."""

@@ -53,6 +53,7 @@ class StrategySpec:
     on_request: bool = False  # whether it runs only if it is named, because of its cost
     whole_text: bool = False  # whether it reads the tokens that the tokenizer added, and attention sinks
     common_component: bool = False  # whether the prober first removes the common component of all train vectors
+    draws: bool = False  # whether it draws tokens at random, by the id of the passage
     base: str = ""  # id of the strategy that this one is with other parameters, such as `W2_last_k`; else empty
 
     def __post_init__(self) -> None:
@@ -96,6 +97,17 @@ class StrategySpec:
     def reads_states(self) -> bool:
         """Return whether the prober reads the states of every token, from kept states instead of vectors."""
         return "states" in self.needs
+
+    @property
+    def needs_beyond_states(self) -> tuple[str, ...]:
+        """Return what the strategy reads beyond the tokens of a passage and their hidden states at one layer."""
+        others = {
+            "the id of the passage": self.draws,
+            "the train passages of a run": self.common_component,
+            "a readout of several parts": self.readout is not None,
+        }
+        signals = set(self.needs) - set(from_source("states", SIGNALS))
+        return (*sorted(signals), *(name for name, is_read in others.items() if is_read))
 
     @property
     def served_by_kept_states(self) -> bool:

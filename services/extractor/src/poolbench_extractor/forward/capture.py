@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from poolbench.config import EMBEDDING_INDEX
 from poolbench.errors import CellError
+from poolbench.pooling.batch import find_sinks
 from poolbench.pooling.signals import Signals, from_source
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
+from poolbench.pooling.transfers import HostCopy, to_device
 from poolbench.statuses import Status
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.erasing import Erased, with_states
@@ -47,7 +49,7 @@ class Captured:
         inputs: Arguments of the model's forward pass.
         states: Hidden states by layer, [B, T, D], on the layer's device.
         outputs: By layer, the object that holds its states: the output of its module, or the input of the first block.
-        signals: Signals by layer and name, [B, T] or [B, H, T].
+        signals: Signals by layer and name on their way to the host, [B, T] or [B, H, T].
         refused: For each passage, the errors of the signals that it lacks, by signal name.
         inflow: By layer, a function that returns the attention inflow of every head [B, H, T]. Its arguments are the
             mask of tokens that count [B, T] and whether to correct for position. An entry exists only while the
@@ -60,7 +62,7 @@ class Captured:
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     states: dict[int, Tensor] = field(default_factory=dict)
     outputs: dict[int, Any] = field(default_factory=dict)
-    signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    signals: dict[int, dict[str, HostCopy]] = field(default_factory=dict)
     refused: list[dict[str, CellError]] = field(init=False)
     inflow: dict[int, Callable[[Tensor, bool], Tensor]] = field(default_factory=dict)
     absent: dict[int, dict[str, CellError]] = field(default_factory=dict)
@@ -74,11 +76,11 @@ class Captured:
         return [h_TD[start : start + length] for h_TD, start, length in rows]
 
     def signals_of(self, layer: int) -> list[Signals]:
-        """Return each passage's signals by name, [T] or [H, T], without padding.
+        """Wait for each passage's signals, and return them by name, [T] or [H, T], without padding.
 
         A signal that the passage or the layer lacks is a CellError.
         """
-        arrays = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
+        arrays = {name: value.wait().double().numpy() for name, value in self.signals.get(layer, {}).items()}
         absent = self.absent.get(layer, {})
         return [
             {**{name: value[row, ..., start : start + length] for name, value in arrays.items()}, **refused, **absent}
@@ -195,7 +197,8 @@ def _run_with_loss(
         decoder.backbone(**captured.inputs, use_cache=False)
     gradient_signals = gradients.signals_of(decoder, tape, gradients.Targets.of(batch, captured.starts))
     for layer, names in by_loss.items():
-        captured.signals.setdefault(layer, {}).update({name: gradient_signals[layer][name] for name in names})
+        copies = {name: HostCopy(gradient_signals[layer][name]) for name in names}
+        captured.signals.setdefault(layer, {}).update(copies)
     for passage, refused in zip(batch, captured.refused, strict=True):
         error = gradients.obstacle_of(passage)
         if error is not None:
@@ -222,8 +225,8 @@ def _padded(decoder: Decoder, batch: Sequence[Encoded], padding_side: str) -> tu
         inputs["attention_mask"] = visible
         if padding_side == "left" and decoder.accepts_positions:
             inputs["position_ids"] = np.maximum(visible.cumsum(1) - 1, 0)
-    on_device = {name: torch.from_numpy(value).to(decoder.device) for name, value in inputs.items()}
-    return Captured(starts, lengths, on_device), torch.from_numpy(real)
+    on_device = {name: to_device(value, decoder.device) for name, value in inputs.items()}
+    return Captured(starts, lengths, on_device), to_device(real, decoder.device)
 
 
 def resumed(decoder: Decoder, captured: Captured, layer: int, h_BTD: Tensor) -> Any:
@@ -294,14 +297,13 @@ def _keep_inflow(captured: Captured, layer: int, needs: Collection[str], real_BT
     inflow = captured.inflow.pop(layer, None)
     if inflow is None:
         return
-    counted_BT = real_BT
+    states_BTD = captured.states[layer]
+    counted_BT = real_BT.to(states_BTD.device)
     if sinks.leave_out:
-        norms_BT = captured.states[layer].float().norm(dim=-1).cpu().numpy()
-        sink_masks = [sinks.find(norms_T, real_T) for norms_T, real_T in zip(norms_BT, real_BT.numpy(), strict=True)]
-        counted_BT = real_BT & ~torch.from_numpy(np.stack(sink_masks))
+        counted_BT = counted_BT & ~find_sinks(sinks, states_BTD.float().norm(dim=-1), counted_BT)
     names = from_source("attention", needs)
     flows = {corrected: inflow(counted_BT, corrected) for corrected in {OF_INFLOW[name][0] for name in names}}
     signals = captured.signals.setdefault(layer, {})
     for name in names:
         corrected, of_flow = OF_INFLOW[name]
-        signals[name] = of_flow(flows[corrected])
+        signals[name] = HostCopy(of_flow(flows[corrected]))

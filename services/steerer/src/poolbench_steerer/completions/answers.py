@@ -8,7 +8,7 @@ from poolbench.config import StrictModel
 from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM, JSON_TYPE
 from poolbench.http.openai_routes import OpenAIErrorBody, openai_errors
 from poolbench.http.openapi import Responses
-from poolbench_steerer.http.answers import ReadingAnswer, ReceiptAnswer
+from poolbench_steerer.http.answers import PoolingAnswer, ReadingAnswer, ReceiptAnswer
 
 _MODELS = "#/components/schemas/"
 
@@ -29,7 +29,7 @@ class Choice(OfVllm):
     finish_reason: str | None
     logprobs: dict[str, Any] | None
     steering_receipt: ReceiptAnswer | None = None
-    reading: ReadingAnswer | list[ReadingAnswer] | None = None
+    reading: ReadingAnswer | PoolingAnswer | list[ReadingAnswer | PoolingAnswer] | None = None
 
 
 class CompletionChoice(Choice):

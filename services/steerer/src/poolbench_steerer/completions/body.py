@@ -18,7 +18,7 @@ from poolbench.http.error_form import shortened
 from poolbench.http.openai_routes import prompt_form
 from poolbench_steerer.completions.forms import NamedTool, ResponseFormat, StructuredOutputs, ToolName, Tools
 from poolbench_steerer.http import bounds
-from poolbench_steerer.http.steering import ReadingBody, Readings, SteeringBody
+from poolbench_steerer.http.steering import PoolBody, ReadingBody, Readings, SteeringBody
 
 
 class Only:
@@ -72,6 +72,7 @@ MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_TOTAL_TOKENS = 2**20
 MAX_PENALTY, MAX_BIAS = 2.0, 100.0  # as in the OpenAI API
+MIN_REPETITION = 1e-6  # logits are divided by it, and must stay finite
 MAX_TOKEN_IDS = 1024
 
 TokenIds = Annotated[list[bounds.TokenId], Field(min_length=1, max_length=bounds.MAX_PROMPT_TOKENS, fail_fast=True)]
@@ -127,7 +128,7 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
     stream_options: StreamOptions | None = None
     frequency_penalty: Penalty = 0.0
     presence_penalty: Penalty = 0.0
-    repetition_penalty: float = Field(default=1.0, gt=0, le=MAX_PENALTY)
+    repetition_penalty: float = Field(default=1.0, ge=MIN_REPETITION, le=MAX_PENALTY)
     logit_bias: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], Bias] = Field(default={}, max_length=MAX_TOKEN_IDS)
     top_k: int = Field(default=0, ge=-1, lt=2**31)
     min_p: float = Field(default=0.0, ge=0, le=1)
@@ -177,8 +178,16 @@ class SamplingBody(NeutralOptions, bounds.RequestBody):
             raise ValueError("stream_options is for stream: true only")
         return self
 
+    @model_validator(mode="after")
+    def _a_form_leaves_tokens(self) -> Self:
+        # A grammar that accepts none of the allowed tokens would make vLLM fail the text.
+        has_form = self.structured_outputs or (self.response_format and self.response_format.type != "text")
+        if has_form and self.allowed_token_ids is not None:
+            raise ValueError("allowed_token_ids is not taken beside a form of the answer; leave one of both out")
+        return self
+
     @property
-    def readings(self) -> list[ReadingBody]:
+    def readings(self) -> list[ReadingBody | PoolBody]:
         """Return the readings of the request."""
         if self.reading is None:
             return []

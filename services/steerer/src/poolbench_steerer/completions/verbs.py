@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
 
 MAX_LOGPROB_VALUES = 2**19
+MAX_POOLED_VALUES = 2**21
 Answers = AsyncGenerator[dict[str, Any], None]
 
 
@@ -71,7 +72,10 @@ class CompletionVerbs:
             self.complete,
             methods=["POST"],
             responses=responses(CompletionAnswer, CompletionChunk),
-            openapi_extra=example({"prompt": "The tide was", "max_tokens": 4}),
+            openapi_extra=example(
+                {"prompt": "The tide was", "max_tokens": 4},
+                pooled={"prompt": "The tide was", "max_tokens": 4, "reading": {"layer": 2, "pool": ["A1_mean"]}},
+            ),
             **options,
         )
         router.add_api_route(
@@ -119,8 +123,8 @@ class CompletionVerbs:
         model = meant.ref
         with self.admission.texts(body.num_choices):
             steering = meant.steering or await self.named.steering(model, body.steering)
-            readings = await self.named.readings(model, body.readings)
-            fields = Fields(steering, tuple(readings), isinstance(body.reading, list))
+            fields = Fields(steering, tuple(body.readings), isinstance(body.reading, list))
+            fields = fields.with_directions(await self.named.readings(model, fields.directions))
             units = await units_of(self.host, model, steering)
             tokens = await self.host.tokens(model)
             job = _Job(body, meant, fields, units, tokens, self.host.config.tool_parser)
@@ -153,8 +157,9 @@ class _Job:
             raise StreamBrokenError("the engine died during the stream; send the request again")
         server = await self._server(engine)
         steering = await resolve(engine, self._fields.steering, self._units)
-        readings = await resolve_readings(engine, self._fields.readings)
+        readings = await resolve_readings(engine, self._fields.directions)
         wish = Resolved(self._fields, steering, readings).checked(engine)
+        _check_pooled(wish, self._body.num_choices, engine.bank.width)
         echo, num_new = bool(self._body.echo), self._body.num_new
         check = _PromptBounds(engine, num_new).check
         call = Call(wish, echo, echo and not num_new, self._echoed if echo else None, check=check)
@@ -195,6 +200,16 @@ def _named(names: TokenNames | None, answer: dict[str, Any]) -> dict[str, Any]:
         for choice in answer["choices"]:
             names.name(choice)
     return answer
+
+
+def _check_pooled(wish: Resolved, num_choices: int, width: int) -> None:
+    """Raise TooLargeError if the answer would hold too many numbers of pooled vectors."""
+    num_values = 0 if wish.pooling is None else 2 * num_choices * len(wish.pooling.strategies) * width
+    if num_values > MAX_POOLED_VALUES:
+        raise TooLargeError(
+            f"the answer would hold {num_values} numbers of pooled vectors (2 x texts x strategies x {width}), at most "
+            f"{MAX_POOLED_VALUES} are sent for one request; send fewer texts or strategies at a time"
+        )
 
 
 class _PromptBounds:

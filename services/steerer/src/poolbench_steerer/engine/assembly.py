@@ -26,7 +26,7 @@ class Assembly:
     no stream.
 
     Attributes:
-        num_tokens: New tokens so far.
+        token_ids: New tokens so far.
         joins: Whether outputs are joined to one.
     """
 
@@ -34,12 +34,11 @@ class Assembly:
         """Set the kind of output in the sampling parameters."""
         from vllm.sampling_params import RequestOutputKind
 
-        self.num_tokens = 0
+        self.token_ids: list[int] = []
         self.joins = bool(rules) and params.output_kind == RequestOutputKind.FINAL_ONLY
         if self.joins:
             params.output_kind = RequestOutputKind.DELTA
         self._llm, self._watch = llm, Watch(rules) if rules else None
-        self._token_ids: list[int] = []
         self._text = ""
         self._whole: tuple[RequestOutput, Piece] | None = None
 
@@ -51,9 +50,8 @@ class Assembly:
         fired = None if self._watch is None else self._watch.first(piece.scores)
         if fired is not None:
             piece = await self._cut(output, piece, fired[0] + 1, fired[1])
-        self.num_tokens += len(piece.token_ids)
+        self.token_ids += piece.token_ids
         if self._watch is not None:
-            self._token_ids += piece.token_ids
             self._text += output.outputs[0].text
         if not self.joins:
             return output, piece
@@ -85,8 +83,14 @@ class Assembly:
 
     async def _end_of_text(self, token_ids: Sequence[int]) -> str:
         """Return what tokens add to the text so far."""
-        tokenizer: Any = self._llm.get_tokenizer()
-        if inspect.isawaitable(tokenizer):  # in some releases of vLLM
-            tokenizer = await tokenizer
-        text = tokenizer.decode([*self._token_ids, *token_ids], skip_special_tokens=True)
+        tokenizer = await tokenizer_of(self._llm)
+        text = tokenizer.decode([*self.token_ids, *token_ids], skip_special_tokens=True)
         return str(text.removeprefix(self._text))
+
+
+async def tokenizer_of(llm: AsyncLLM) -> Any:
+    """Return the tokenizer of an engine."""
+    tokenizer: Any = llm.get_tokenizer()
+    if inspect.isawaitable(tokenizer):  # in some releases of vLLM
+        tokenizer = await tokenizer
+    return tokenizer

@@ -19,13 +19,15 @@ from poolbench.settings import SteererSettings
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench.telemetry.ids import engine_request_id
 from poolbench_steerer.concurrency import OnDone, run_all
-from poolbench_steerer.engine.assembly import Assembly
+from poolbench_steerer.engine.assembly import Assembly, tokenizer_of
 from poolbench_steerer.engine.launch import device, launch
 from poolbench_steerer.engine.requests import (
     Generation,
     GenerationRequest,
     Limits,
     Piece,
+    Pooled,
+    PooledVector,
     check_counts,
     check_logprobs,
     sampling_params,
@@ -66,7 +68,9 @@ class SteeringEngine:
         self.llm = llm
         self.vllm_generate = llm.generate  # vLLM's own, also where a server puts another in its place
         self.bank = bank
-        self.limits = Limits(model.id, llm.model_config.max_model_len, info["num_layers"], info["num_edits"])
+        self.limits = Limits(
+            model.id, llm.model_config.max_model_len, info["num_layers"], info["num_edits"], info["state_bytes"]
+        )
         self.dtype = str(llm.model_config.dtype).removeprefix("torch.")
         self.runner: str = info["runner"]
         self.eager: bool = info["eager"]
@@ -167,14 +171,14 @@ class SteeringEngine:
         assembly = Assembly(self.llm, request.stops, params)
         async with AsyncExitStack() as place:
             await place.enter_async_context(self._places.place(of_task=request.of_task))
-            async with self._rows.lent() as row:
+            async with self._rows.lent(request.num_kept * self.limits.state_bytes) as row:
                 instructed = self._instructed(request, params, row, slots, prompt)
                 last = None
                 async with aclosing(self._outputs(*instructed, request_id, **options)) as outputs:
                     async for output in outputs:
                         piece = Piece.of(output)
                         if request.readings:
-                            piece = await self._with_scores(piece, request, row, assembly.num_tokens)
+                            piece = await self._with_scores(piece, request, row, len(assembly.token_ids))
                         for logprobs in (*(piece.prompt_logprobs or ()), *(piece.logprobs or ())):
                             check_logprobs(logprobs.values() if logprobs else (), self.dtype)
                         taken = await assembly.taken(output, piece)
@@ -190,8 +194,9 @@ class SteeringEngine:
                 output, piece = last
                 # Stop strings are looked for in this process, as are the ends by what is read.
                 is_cut = isinstance(output.outputs[0].stop_reason, str)
-                receipt = await self._proof(request, row, assembly.num_tokens, is_cut=is_cut)
-        yield output, replace(piece, receipt=receipt)
+                receipt = await self._proof(request, row, len(assembly.token_ids), is_cut=is_cut)
+                pooled = await self._pooled(request, row, assembly.token_ids)
+        yield output, replace(piece, receipt=receipt, pooled=pooled)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], *, of_task: bool = False) -> list[float]:
         """Return the unsteered log-probability of each token but the first, given the preceding tokens."""
@@ -223,6 +228,7 @@ class SteeringEngine:
             text.logprobs[0] if text.logprobs else None,
             text.scores,
             text.stopped,
+            text.pooled,
         )
 
     def _instructed(
@@ -258,6 +264,24 @@ class SteeringEngine:
                 f"and vLLM schedules at most {_STEPS_AHEAD} steps ahead; the text is discarded"
             )
         return check(request.steering, count, num_prompt, count.end - num_prompt + 1)
+
+    async def _pooled(self, request: GenerationRequest, row: int, new_ids: Sequence[int]) -> Pooled | None:
+        """Return the pooled vectors of a text at its end; None for a text that is not pooled."""
+        if request.pooling is None:
+            return None
+        computed = [*request.prompt_ids, *new_ids[:-1]]
+        special = {*(await tokenizer_of(self.llm)).all_special_ids}
+        text = {
+            "row": row,
+            "num_prompt": len(request.prompt_ids),
+            "end": len(computed),
+            "special": [position for position, token in enumerate(computed) if token in special],
+            "strategies": request.pooling.strategies,
+        }
+        parts = await self._rows.pooled(text)
+        if parts is None:
+            raise ReceiptError("the states of a text were not kept at each position; the text is discarded")
+        return Pooled(*(_vectors(request.pooling.strategies, part) for part in parts))
 
     async def _with_scores(self, piece: Piece, request: GenerationRequest, row: int, num_before: int) -> Piece:
         """Return a piece with the scores of its tokens; `num_before` tokens came before it."""
@@ -303,6 +327,13 @@ class SteeringEngine:
         if entries:
             data = np.stack([entry.vector for entry in entries]).astype("<f4").tobytes()
             await self.llm.collective_rpc("steering_upload", args=([entry.slot for entry in entries], data))
+
+
+def _vectors(strategies: Sequence[str], part: Sequence[tuple[bytes | None, str | None]]) -> dict[str, PooledVector]:
+    return {
+        strategy: PooledVector(None if data is None else np.frombuffer(data, dtype=np.float32), reason)
+        for strategy, (data, reason) in zip(strategies, part, strict=True)
+    }
 
 
 def _prompt(token_ids: Sequence[int]) -> Any:

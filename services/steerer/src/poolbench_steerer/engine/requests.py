@@ -11,15 +11,34 @@ from poolbench.errors import InputError, LayerError
 from poolbench_steerer.engine.stopping import Scores, Stopped, StopRule
 from poolbench_steerer.errors import PromptTooLongError, StateOverflowError
 from poolbench_steerer.plugin.receipts import Receipt, RowCount
-from poolbench_steerer.plugin.spec import MAX_READINGS, Reading, Steering
+from poolbench_steerer.plugin.spec import MAX_READINGS, Pooling, Reading, Steering
 
 if TYPE_CHECKING:
+    import numpy as np
     from vllm import SamplingParams
     from vllm.logprobs import Logprob
     from vllm.outputs import RequestOutput
 
 
 Step = dict[int, float]  # at one position, log-probabilities by token
+#: Bytes of the states that all texts under way keep in order to be pooled.
+MAX_STATE_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class PooledVector:
+    """A pooled vector, float32 [width], or why there is none."""
+
+    vector: np.ndarray | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The pooled vectors of a text, by strategy."""
+
+    prompt: dict[str, PooledVector]
+    answer: dict[str, PooledVector]
 
 
 @dataclass(frozen=True)
@@ -30,6 +49,7 @@ class GenerationRequest:
         readings: Directions to read during generation. A token is read at the position from which it is sampled.
         read_prompt: Whether prompt tokens except the first are read too.
         stops: Rules that end the text by what is read.
+        pooling: How the prompt and the answer are pooled.
     """
 
     prompt_ids: tuple[int, ...]
@@ -45,6 +65,7 @@ class GenerationRequest:
     readings: tuple[Reading, ...] = ()
     read_prompt: bool = False
     stops: tuple[StopRule, ...] = ()
+    pooling: Pooling | None = None
 
     @property
     def vector_ids(self) -> list[str]:
@@ -56,10 +77,15 @@ class GenerationRequest:
     def computes_prompt(self) -> bool:
         """Return whether the whole prompt is computed.
 
-        Cached positions were steered for another request: this one could not count them, nor read along.
+        Cached positions were steered for another request: this one could not count them, nor read along, nor pool.
         """
         steers_prompt = self.steering is not None and self.steering.steers_prompt(len(self.prompt_ids))
-        return steers_prompt or self.read_prompt
+        return steers_prompt or self.read_prompt or self.pooling is not None
+
+    @property
+    def num_kept(self) -> int:
+        """Return the number of positions whose states may be kept. The last token is not fed back."""
+        return 0 if self.pooling is None else len(self.prompt_ids) + self.max_tokens - 1
 
     @property
     def first_read(self) -> int:
@@ -74,6 +100,8 @@ class GenerationRequest:
         if self.readings:
             wire["readings"] = [(reading.layer, slots[reading.vector_id]) for reading in self.readings]
             wire["read_from"] = self.first_read
+        if self.pooling is not None:
+            wire["pool"] = (self.pooling.layer, self.num_kept)
         return wire
 
 
@@ -87,6 +115,7 @@ class Generation:
     first_logprobs: dict[int, float] | None = None
     scores: tuple[Scores, ...] = ()
     stopped: Stopped | None = None
+    pooled: Pooled | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +131,7 @@ class Piece:
             requested.
         receipt: Only in the last piece of a steered text.
         stopped: Only in the last piece of a text that ended because of what was read.
+        pooled: Only in the last piece of a text that is pooled.
     """
 
     token_ids: tuple[int, ...]
@@ -112,6 +142,7 @@ class Piece:
     prompt_scores: tuple[Scores | None, ...] = ()
     receipt: Receipt | None = None
     stopped: Stopped | None = None
+    pooled: Pooled | None = None
 
     def joined(self, later: Piece) -> Piece:
         """Return this piece and the one behind it as one."""
@@ -168,6 +199,7 @@ class Limits:
     window: int  # tokens of a prompt and its text together
     num_layers: int
     num_edits: int  # edits that one request may make at one layer
+    state_bytes: int  # size of the state of one position
 
     def check(self, request: GenerationRequest, index: int, *, spare: int = 1) -> None:
         """Raise InputError, PromptTooLongError or LayerError with `index` if a request cannot run."""
@@ -180,8 +212,12 @@ class Limits:
             self._check_steering(request.steering, len(request.prompt_ids), request.max_tokens, index)
         for reading in request.readings:
             self.check_layer(reading.layer)
-        if len(request.readings) > MAX_READINGS:
-            raise InputError(f"prompt {index}: {len(request.readings)} readings, at most {MAX_READINGS} are taken")
+        num_readings = len(request.readings) + (request.pooling is not None)
+        if num_readings > MAX_READINGS:
+            raise InputError(f"prompt {index}: {num_readings} readings, at most {MAX_READINGS} are taken")
+        if request.pooling is not None:
+            self.check_layer(request.pooling.layer)
+            self._check_states(request.num_kept, index)
 
     def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str, *, spare: int = 1) -> None:
         """Raise PromptTooLongError if the tokens exceed the window. One `spare` token lets the whole text be scored."""
@@ -198,6 +234,14 @@ class Limits:
             nearest = min(max(layer, 0), self.num_layers - 1)
             raise LayerError(
                 f"layer {layer} is out of range: {self.model_id} has blocks 0..{self.num_layers - 1}; nearest {nearest}"
+            )
+
+    def _check_states(self, num_positions: int, index: int) -> None:
+        largest = MAX_STATE_BYTES // self.state_bytes
+        if num_positions > largest:
+            raise InputError(
+                f"prompt {index}: {num_positions} positions of prompt and new tokens are too many to pool; the "
+                f"states of at most {largest} of {self.model_id} are kept: shorten the prompt or lower max_tokens"
             )
 
     def _check_steering(self, steering: Steering, num_prompt: int, max_tokens: int, index: int) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ReceiptError
+from poolbench_steerer.engine.requests import MAX_STATE_BYTES
 from poolbench_steerer.engine.stopping import Scores
 from poolbench_steerer.plugin.receipts import RowCount
 
@@ -95,17 +96,43 @@ class TaskPlaces:
                 turn.set_result(None)
 
 
+class Budget:
+    """An amount that texts share. The first to wait is the first served. Belongs to the engine's event loop."""
+
+    def __init__(self, amount: int) -> None:
+        self.left = amount
+        self._turn = asyncio.Lock()
+        self._returned = asyncio.Event()
+
+    @asynccontextmanager
+    async def share(self, amount: int) -> AsyncIterator[None]:
+        """Wait for an amount, and hold it until the block ends."""
+        if amount:
+            async with self._turn:
+                while amount > self.left:
+                    self._returned.clear()
+                    await self._returned.wait()
+                self.left -= amount
+        try:
+            yield
+        finally:
+            self.left += amount
+            self._returned.set()
+
+
 class Rows:
     """Lend each row to one request at a time; further requests wait. Belongs to the engine's event loop."""
 
     def __init__(self, llm: "AsyncLLM", num_rows: int) -> None:
-        self._llm = llm
         self._num_lent = 0
         self._free: asyncio.Queue[int] = asyncio.Queue()
         for row in range(1, num_rows):  # row 0 means: not steered
             self._free.put_nowait(row)
         self._counts = _Calls(llm, "steering_counts")
         self._scores = _Calls(llm, "steering_scores")
+        self._pooled = _Calls(llm, "steering_pooled")
+        self._forgotten = _Calls(llm, "steering_forget")
+        self._state_bytes = Budget(MAX_STATE_BYTES)
 
     @property
     def in_use(self) -> int:
@@ -113,15 +140,20 @@ class Rows:
         return self._num_lent
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[int]:
-        """Yield a row that no other request uses until the block ends."""
-        row = await self._free.get()
-        self._num_lent += 1
-        try:
-            yield row
-        finally:
-            self._num_lent -= 1
-            self._free.put_nowait(row)
+    async def lent(self, state_bytes: int = 0) -> AsyncIterator[int]:
+        """Yield a row that no other request uses until the block ends. Its text may keep states of some bytes."""
+        async with self._state_bytes.share(state_bytes):
+            row = await self._free.get()
+            self._num_lent += 1
+            try:
+                yield row
+            finally:
+                try:
+                    if state_bytes:  # also of a text that was left before its end
+                        await asyncio.shield(self._forgotten.result(row))
+                finally:
+                    self._num_lent -= 1
+                    self._free.put_nowait(row)
 
     async def count(self, row: int, end: int) -> RowCount:
         """Return the counts of the worker for the request of `row`, whose text ends before position `end`.
@@ -134,6 +166,11 @@ class Rows:
         """Return the scores of the request of `row` at positions `first` to `stop` - 1."""
         flat = (await self._scores.result((row, first, stop, num_readings)))[0]
         return [tuple(flat[at : at + num_readings]) for at in range(0, len(flat), num_readings)]
+
+    async def pooled(self, text: dict[str, Any]) -> list[Any] | None:
+        """Return what `KeptStates.pooled` returns for the request of a row."""
+        answer: list[Any] | None = (await self._pooled.result(text))[0]
+        return answer
 
 
 class _Calls:

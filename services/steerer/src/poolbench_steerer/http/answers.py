@@ -125,6 +125,27 @@ class ReadingAnswer(StrictModel):
     stopped: StoppedAnswer | None = Field(default=None, description="at the end of a choice that this reading ended")
 
 
+class PooledVectorAnswer(StrictModel):
+    """A pooled vector; null with a reason."""
+
+    vector: list[float] | None
+    reason: str | None
+
+
+class PooledText(StrictModel):
+    """The vectors of a prompt and of its answer by one strategy."""
+
+    prompt: PooledVectorAnswer
+    answer: PooledVectorAnswer
+
+
+class PoolingAnswer(StrictModel):
+    """The pooled vectors of a text, at the end of a choice; empty before."""
+
+    layer: int | None = None
+    pool: dict[str, PooledText] | None = Field(default=None, description="by the names of strategies in the request")
+
+
 class GeneratedText(StrictModel):
     """The continuation of one prompt."""
 

@@ -32,11 +32,8 @@ from poolbench_steerer.http.steering import (
     resolve_readings,
 )
 
-#: Strategies whose weights cannot be had from the number of tokens, though they ask for nothing else.
-_OF_THE_WHOLE_TEXT = {
-    "P2_first_token": "it reads the first position of the prompt",
-    "A7_random": "it draws by the id of a passage",
-}
+#: Strategy that reads the first position of the prompt, though it asks for nothing else.
+_OF_THE_PROMPT = "P2_first_token"
 
 
 _Body = TypeVar("_Body", bound=ReadBody)
@@ -113,10 +110,10 @@ def pooled_score(strategy: str, scores: Sequence[float], offset: float) -> tuple
     """
     try:
         spec = STRATEGIES.get(strategy)
-        if reason := _OF_THE_WHOLE_TEXT.get(spec.base or spec.id):
-            return None, f"{strategy} cannot pool new tokens alone: {reason}"
-        if spec.needs:
-            return None, f"{strategy} needs {', '.join(spec.needs)}, which is not known of new tokens"
+        if (spec.base or spec.id) == _OF_THE_PROMPT:
+            return None, f"{strategy} cannot pool new tokens alone: it reads the first position of the prompt"
+        if needs := spec.needs or spec.needs_beyond_states:
+            return None, f"{strategy} needs {', '.join(needs)}, which is not known of new tokens"
         answer = spec.weigh(TokenContext("", np.empty((0, 2), np.int64), np.zeros(len(scores), dtype=bool)))
     except PoolbenchError as error:
         return None, str(error)

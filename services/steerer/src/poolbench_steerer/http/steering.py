@@ -7,11 +7,13 @@ from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
-from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.errors import PoolbenchError
 from poolbench.library.directions import NamedDirection, NamedDirections
 from poolbench.model_folders.folders import requested_model
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.stopping import Statistic, StopRule
@@ -19,9 +21,18 @@ from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import MAX_NEW_TOKENS, Name, RequestBody, Vector
 from poolbench_steerer.plugin.receipts import Receipt
-from poolbench_steerer.plugin.spec import MAX_ALPHA, MAX_READINGS, Condition, Edit, Operation, Reading, Steering
+from poolbench_steerer.plugin.spec import (
+    MAX_ALPHA,
+    MAX_READINGS,
+    Condition,
+    Edit,
+    Operation,
+    Reading,
+    Steering,
+)
 
 MAX_LAYERS = 1024
+MAX_POOLED = 16  # strategies of one request
 MAX_EDITS = 64
 PositionsBody = Literal["generated", "all", "prompt"] | Annotated[int, Field(ge=0, lt=2**31)]
 Coefficient = Annotated[float, Field(ge=-MAX_ALPHA, le=MAX_ALPHA)]
@@ -200,6 +211,38 @@ class ReadingBody(ReadBody):
     stop_when: StopBody | None = None
 
 
+def _of_states_alone(name: str) -> str:
+    """Return the name of a strategy that a generating pass can compute; raise ValueError for any other."""
+    try:
+        needs = STRATEGIES.get(name).needs_beyond_states
+    except PoolbenchError as error:
+        raise ValueError(str(error)) from None
+    if needs:
+        raise ValueError(
+            f"strategy {name} needs {', '.join(needs)}; a text that is generated has its tokens and their hidden "
+            "states at the layer, and no more: use the extractor, or a strategy such as A1_mean"
+        )
+    return name
+
+
+class PoolBody(RequestBody):
+    """Pooling strategies that pool the hidden states of the prompt and those of the new tokens.
+
+    The residual stream is read after the block `layer` and its edits. A strategy must need no more than
+    tokens and these states.
+    """
+
+    layer: int = Field(ge=0, lt=MAX_LAYERS)
+    pool: list[Annotated[Name, AfterValidator(_of_states_alone)]] = Field(min_length=1, max_length=MAX_POOLED)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        ids = [STRATEGIES.get(name).id for name in self.pool]
+        if twice := [strategy for strategy in dict.fromkeys(ids) if ids.count(strategy) > 1]:
+            raise ValueError(f"{twice[0]} stands in pool twice; name each strategy once")
+        return self
+
+
 class SteeringBody(RequestBody):
     """How to steer: `edits`, or the fields of a single edit in their place; and at which positions.
 
@@ -232,9 +275,23 @@ class SteeringBody(RequestBody):
         return {"edits": [{name: field for name, field in value.items() if name not in shared}], **shared}
 
 
+def _one_pools(bodies: list[ReadingBody | PoolBody]) -> list[ReadingBody | PoolBody]:
+    if sum(isinstance(body, PoolBody) for body in bodies) > 1:
+        raise ValueError("one reading of a request may have pool; name all strategies there, at one layer")
+    return bodies
+
+
+def _kind(reading: Any) -> str:
+    pools = "pool" in reading if isinstance(reading, dict) else isinstance(reading, PoolBody)
+    return "pooling" if pools else "direction"
+
+
+OneReading = Annotated[
+    Annotated[ReadingBody, Tag("direction")] | Annotated[PoolBody, Tag("pooling")], Discriminator(_kind)
+]
+SeveralReadings = Annotated[list[OneReading], Field(min_length=1, max_length=MAX_READINGS), AfterValidator(_one_pools)]
 Readings = Annotated[
-    Annotated[ReadingBody, Tag("one")]
-    | Annotated[list[ReadingBody], Field(min_length=1, max_length=MAX_READINGS), Tag("several")],
+    Annotated[OneReading, Tag("one")] | Annotated[SeveralReadings, Tag("several")],
     Discriminator(lambda reading: "several" if isinstance(reading, list) else "one"),
 ]
 

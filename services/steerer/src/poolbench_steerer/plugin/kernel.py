@@ -2,9 +2,9 @@
 
 There is one program per token. It reads the token's row and returns at once where there is none, so that a layer
 without edits and readings costs one launch; otherwise it applies the row's edits in registers, exactly as `arithmetic`
-does, writes and counts the result, and projects it on the directions that the row reads along. Behind the last block
-it checks every token that a request owns: a state that broke is counted and set to zero, as after each edit. The host
-is not involved.
+does, writes and counts the result, projects it on the directions that the row reads along, and keeps it for a row that
+is pooled. Behind the last block it checks every token that a request owns: a state that broke is counted and set to
+zero, as after each edit. The host is not involved.
 """
 
 import torch
@@ -37,7 +37,7 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
         hidden_TD, other, state.token_rows_T, state.token_places_T, state.table_SD,
         state.slots_LER[layer], state.operations_LER[layer], state.coefficients_LER[layer],
         state.changed_LR[layer], state.applied_LR[layer], state.broken_LR[layer],
-        state.latest_LRP[layer], state.readings_LKR[layer], state.scores_TK,
+        state.latest_LRP[layer], state.readings_LKR[layer], state.scores_TK, state.states_TD,
         state.condition_slots_L1R[layer], state.conditions_21R, state.spared_LR[layer], state.spared_T,
         width, num_rows, state.rows.num_rows, hidden_TD.stride(0), other.stride(0), state_limit(hidden_TD.dtype),
         FUSED=fused, LAST=layer == state.last_layer, NUM_EDITS=num_edits, BLOCK=block,
@@ -48,7 +48,7 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
 @triton.jit
 def _steer_token(  # type: ignore[no-untyped-def]
     hidden, residual, token_rows, token_places, table, slots, operations, coefficients, changed, applied, broken,
-    latest, readings, scores, condition_slots, conditions, spared, token_spared,
+    latest, readings, scores, states, condition_slots, conditions, spared, token_spared,
     width, num_rows, num_owners, hidden_stride, residual_stride, limit,
     FUSED: tl.constexpr, LAST: tl.constexpr, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -57,7 +57,7 @@ def _steer_token(  # type: ignore[no-untyped-def]
     first = tl.load(operations + row)  # edits fill a row from its front: 0 if this token has none at this layer
     reads = tl.load(readings + row)  # likewise
     condition = tl.load(condition_slots + row)  # the slot of the vector that decides about this token, read here
-    concerned = row if LAST else first + reads + condition
+    concerned = row if LAST else first | reads | condition
     if concerned == 0:
         return
     columns = tl.arange(0, BLOCK)
@@ -97,17 +97,19 @@ def _steer_token(  # type: ignore[no-untyped-def]
         latest_place = row % num_owners * _LATEST + tl.load(token_places + token)
         tl.store(latest + latest_place, is_changed * _CHANGED + is_applied * _APPLIED + is_spared * _SPARED)
     if reads != 0:
-        _read(after.to(tl.float32) + other, row, token, table, readings, scores, width, num_rows, BLOCK)
+        _read(after.to(tl.float32) + other, row, token, table, readings, scores, states, width, num_rows, BLOCK)
 
 
 @triton.jit
 def _read(  # type: ignore[no-untyped-def]
-    stream, row, token, table, readings, scores, width, num_rows, BLOCK: tl.constexpr
+    stream, row, token, table, readings, scores, states, width, num_rows, BLOCK: tl.constexpr
 ):
     columns = tl.arange(0, BLOCK)
     for place in tl.static_range(_READINGS):
         code = tl.load(readings + place * num_rows + row)
-        if code != 0:
+        if code < 0:
+            tl.store(states + token * width + columns, stream.to(states.dtype.element_ty), mask=columns < width)
+        if code > 0:
             vector = tl.load(table + (code // _READINGS) * width + columns, mask=columns < width, other=0.0)
             norm = tl.sqrt(tl.maximum(tl.sum(vector * vector, axis=0), _TINY))
             tl.store(scores + token * _READINGS + code % _READINGS, tl.sum(stream * vector, axis=0) / norm)

@@ -91,11 +91,8 @@ def _edit(
     assert work.general_N is not None and work.general_rows_N is not None
     rows_N = work.general_rows_N
     before_ND = hidden_TD.index_select(0, work.general_N)
-    stream_ND = before_ND.float()
-    if residual_TD is not None:
-        stream_ND = stream_ND + residual_TD.index_select(0, work.general_N).float()
     delta_ND, met_N = edit_stream(
-        stream_ND,
+        _stream(hidden_TD, residual_TD, work.general_N),
         state.table_SD,
         state.slots_LER[layer].index_select(1, rows_N),
         state.operations_LER[layer].index_select(1, rows_N),
@@ -120,19 +117,26 @@ def _decide(
 
 
 def _read(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, reads: LayerReads) -> None:
-    """Write the projection of the residual stream on each direction that is read along."""
-    projections_N = _projections(hidden_TD, residual_TD, reads.tokens_N, reads.units_ND)
-    state.scores_TK.view(-1).index_copy_(0, reads.places_N, projections_N)
+    """Write the projection of the residual stream on each direction that is read along, and each state to keep."""
+    if len(reads.tokens_N):
+        projections_N = _projections(hidden_TD, residual_TD, reads.tokens_N, reads.units_ND)
+        state.scores_TK.view(-1).index_copy_(0, reads.places_N, projections_N)
+    if len(reads.kept_N):
+        kept_ND = _stream(hidden_TD, residual_TD, reads.kept_N).to(state.states_TD.dtype)
+        state.states_TD.index_copy_(0, reads.kept_N, kept_ND)
 
 
 def _projections(
     hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, tokens_N: torch.Tensor, units_ND: torch.Tensor
 ) -> torch.Tensor:
     """Return the projection of the residual stream of tokens on directions, in float32."""
+    return torch.linalg.vecdot(_stream(hidden_TD, residual_TD, tokens_N), units_ND)
+
+
+def _stream(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, tokens_N: torch.Tensor) -> torch.Tensor:
+    """Return the residual stream of tokens, in float32."""
     stream_ND = hidden_TD.index_select(0, tokens_N).float()
-    if residual_TD is not None:
-        stream_ND += residual_TD.index_select(0, tokens_N)
-    return torch.linalg.vecdot(stream_ND, units_ND)
+    return stream_ND if residual_TD is None else stream_ND + residual_TD.index_select(0, tokens_N).float()
 
 
 def _write(

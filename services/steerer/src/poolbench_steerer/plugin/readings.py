@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from poolbench_steerer.plugin.rows import NEVER, NUM_COPIES
 from poolbench_steerer.plugin.spec import MAX_READINGS
+
+#: Code that keeps the state itself (`kept`), in place of a reading of it.
+KEEP = -1
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class ReadingTable:
 
     Attributes:
         codes: int64 [layers, readings, 3 * rows]. The readings of a row at a layer fill its column from the front. A
-            code is bank slot * MAX_READINGS + number of the reading in its request, and 0 means none.
+            code is bank slot * MAX_READINGS + number of the reading in its request, or `KEEP`, and 0 means none.
         changed: Whether codes have changed since this was last set to False.
     """
 
@@ -53,16 +57,18 @@ class ReadingTable:
     def admit(self, row: int, wire: dict[str, Any]) -> None:
         """Fill the row of a new request."""
         readings: Sequence[tuple[int, int]] = wire.get("readings", ())
-        if not readings and row not in self._reading_rows:
+        codes = [(layer, slot * MAX_READINGS + number) for number, (layer, slot) in enumerate(readings)]
+        codes += [(wire["pool"][0], KEEP)] if "pool" in wire else []
+        if not codes and row not in self._reading_rows:
             return
         self.changed = True
         self._owners[row] += 1
         self._codes[..., row] = 0
-        for number, (layer, slot) in enumerate(readings):
+        for layer, code in codes:
             place = int(np.count_nonzero(self._codes[layer, :, 0, row]))
-            self._codes[layer, place, :, row] = slot * MAX_READINGS + number
+            self._codes[layer, place, :, row] = code
         self._first[row] = int(wire["read_from"]) if readings else NEVER
-        (self._reading_rows.add if readings else self._reading_rows.discard)(row)
+        (self._reading_rows.add if codes else self._reading_rows.discard)(row)
         self._scores_RPK[row] = np.nan
 
     @property
@@ -80,10 +86,10 @@ class ReadingTable:
             return None
         return BatchReadings(tokens, rows[tokens], positions[tokens], self._owners[rows[tokens]])
 
-    def keep(self, batch: BatchReadings, scores_TK: np.ndarray) -> None:
+    def keep(self, batch: BatchReadings, scores_TK: torch.Tensor) -> None:
         """Keep the scores of a batch, without those of requests whose row has another owner by now."""
         current = self._owners[batch.rows] == batch.owners
-        self._scores_RPK[batch.rows[current], batch.positions[current]] = scores_TK[batch.tokens[current]]
+        self._scores_RPK[batch.rows[current], batch.positions[current]] = scores_TK.numpy()[batch.tokens[current]]
 
     def scores(self, row: int, first: int, stop: int, num_readings: int) -> np.ndarray:
         """Return the scores of a row at positions `first` to `stop` - 1 [positions, readings], NaN where not read."""

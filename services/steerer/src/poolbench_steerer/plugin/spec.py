@@ -64,6 +64,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Pooling:
+    """Strategies that pool a prompt and its answer, each from the residual stream after block `layer` and its edits."""
+
+    layer: int
+    strategies: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Condition:
     """The edits of a request apply at a position if v.h / |v| is above, or below, a threshold there.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from poolbench_steerer.plugin.readings import BatchReadings, ReadingTable
+from poolbench.pooling.transfers import HostCopy, to_device
+from poolbench_steerer.plugin.kept import BatchStates, KeptStates
+from poolbench_steerer.plugin.readings import KEEP, BatchReadings, ReadingTable
 from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, NUM_LATEST, ONE_ADDITION, RowTable
 from poolbench_steerer.plugin.spec import MAX_READINGS
 
@@ -37,6 +40,8 @@ class SteeringState:
             end later, and takes these positions off the counts.
         readings_LKR: the readings of every row at every layer, as codes (`ReadingTable`).
         scores_TK: score of every reading at every token of the running batch; NaN until it is read.
+        states_TD: state of every token of the running batch whose text is pooled, in the number type of the model; NaN
+            until it is written.
         condition_slots_L1R, conditions_21R: the conditions of every row, as in `RowTable`.
         spared_T: 1 for each token of the running batch at which the condition of its row does not hold, from the layer
             on that the condition reads.
@@ -49,8 +54,10 @@ class SteeringState:
     def __init__(
         self, *, num_layers: int, width: int, num_slots: int, num_rows: int, num_tokens: int,
         device: torch.device, num_edits: int = 1, window: int = 0, kernel: Kernel | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:  # fmt: skip
         self.rows = RowTable(num_layers, num_rows, num_edits)
+        self.kept = KeptStates(num_rows, width, dtype)
         self.readings = ReadingTable(num_layers, num_rows, window)
         self.kernel = kernel
         self.device = device
@@ -62,6 +69,7 @@ class SteeringState:
         self.coefficients_LER = torch.zeros(shape, device=device)
         self.readings_LKR = torch.zeros(self.readings.codes.shape, dtype=torch.int64, device=device)
         self.scores_TK = torch.full((num_tokens, MAX_READINGS), torch.nan, device=device)
+        self.states_TD = torch.full((num_tokens, width), torch.nan, dtype=dtype, device=device)
         counts = (num_layers, NUM_COPIES * num_rows)
         self.changed_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.applied_LR = torch.zeros(counts, dtype=torch.int32, device=device)
@@ -82,13 +90,15 @@ class SteeringState:
         self._reads: list[LayerReads | None] = [None] * num_layers
         self._conditions: list[LayerConditions | None] = [None] * num_layers
         self._read: BatchReadings | None = None  # scores of the running batch that are on the device only
-        self._copies: deque[_ScoresCopy] = deque()
+        self._to_keep: BatchStates | None = None  # states of the running batch, likewise
+        self._copies: deque[tuple[HostCopy, Callable[[torch.Tensor], None]]] = deque()  # with what takes them
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> None:
         """Fill the row of a request that is scheduled for the first time."""
         row = self.rows.admit(request_id, wire)
         if row is not None:
             self.readings.admit(row, wire)
+            self.kept.admit(row, wire["pool"][1] if "pool" in wire else None)
             self._admitted += [row + copy * self.rows.num_rows for copy in range(NUM_COPIES)]
 
     def fill(self, slots: list[int], vectors_ND: torch.Tensor) -> None:
@@ -98,23 +108,24 @@ class SteeringState:
 
     def begin_batch(self, token_rows: np.ndarray) -> None:
         """Set the row of every token of the next pass, 0 for padding. An unchanged batch is not copied again."""
-        self._fetch_scores()
-        while self._copies and self._copies[0].is_done:
-            self._copies.popleft().keep(self.readings)
+        self._fetch()
+        while self._copies and self._copies[0][0].is_done:
+            self._keep_next()
         if self._admitted:
             self._copy_admitted()
         self._read = self.readings.of_batch(token_rows, self.rows.positions)
+        self._to_keep = self.kept.of_batch(token_rows, self.rows.positions)
         filled = len(token_rows)
         if not (filled == self._num_filled and np.array_equal(token_rows, self._token_rows)):
             self._set_rows(token_rows)
         if self._has_edits:
             places = self.rows.positions % NUM_LATEST
-            self.token_places_T[: len(places)] = self._on_device(places)
+            self.token_places_T[: len(places)] = to_device(places, self.device)
 
     def _set_rows(self, token_rows: np.ndarray) -> None:
         filled = len(token_rows)
         self._has_edits = bool(self.rows.edited[token_rows].any())
-        self.token_rows_T[:filled] = self._on_device(token_rows)
+        self.token_rows_T[:filled] = to_device(token_rows, self.device)
         if self._num_filled > filled:
             self.token_rows_T[filled : self._num_filled] = 0
         self._num_filled, self._token_rows = filled, token_rows
@@ -131,20 +142,30 @@ class SteeringState:
                 codes_LKT = self.readings.codes[:, :, token_rows]
                 self._reads = [LayerReads.of(codes_KT, self) for codes_KT in codes_LKT]
 
-    def keep_scores(self) -> None:
-        """Wait until the scores of all passes so far are on the host."""
-        self._fetch_scores()
+    def keep_read(self) -> None:
+        """Wait until the scores and states of all passes so far are on the host."""
+        self._fetch()
         while self._copies:
-            self._copies.popleft().keep(self.readings)
+            self._keep_next()
 
-    def _fetch_scores(self) -> None:
-        """Start to copy the scores of the last pass to the host, if any were read."""
-        if self._read is None:
-            return
-        scores_TK = self.scores_TK[: self._num_filled]
-        self._copies.append(_ScoresCopy(self._read, scores_TK))
-        scores_TK.fill_(torch.nan)  # a reading that does not run must not leave an old score
-        self._read = None
+    def _keep_next(self) -> None:
+        copy, keep = self._copies.popleft()
+        keep(copy.wait())
+
+    def _fetch(self) -> None:
+        """Start to copy the scores and states of the last pass to the host, if any were read.
+
+        What does not run in the next pass must not leave an old score or state.
+        """
+        if self._read is not None:
+            scores_TK = self.scores_TK[: self._num_filled]
+            self._copies.append((HostCopy(scores_TK.clone()), partial(self.readings.keep, self._read)))
+            scores_TK.fill_(torch.nan)
+        if self._to_keep is not None:
+            tokens_N = to_device(self._to_keep.tokens, self.device)
+            self._copies.append((HostCopy(self.states_TD.index_select(0, tokens_N)), self._to_keep.keep))
+            self.states_TD.index_fill_(0, tokens_N, torch.nan)
+        self._read = self._to_keep = None
 
     def watch(self, hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None) -> None:
         """Record the residual stream of the first tokens. Unlike Python hooks, this also runs in captured graphs."""
@@ -167,7 +188,7 @@ class SteeringState:
 
     def _copy_admitted(self) -> None:
         """Copy the rows of all requests admitted since the last batch, in a few transfers."""
-        rows_A = self._on_device(np.array(self._admitted))
+        rows_A = to_device(np.array(self._admitted), self.device)
         tables: list[tuple[torch.Tensor, np.ndarray]] = [
             (self.slots_LER, self.rows.slots),
             (self.operations_LER, self.rows.operations),
@@ -181,39 +202,12 @@ class SteeringState:
             tables.append((self.conditions_21R, self.rows.conditions))
             self.rows.conditions_changed = False
         for on_device, on_host in tables:
-            on_device[:, :, rows_A] = self._on_device(on_host[:, :, self._admitted])
+            on_device[:, :, rows_A] = to_device(on_host[:, :, self._admitted], self.device)
         for counts_LR in (self.changed_LR, self.applied_LR, self.spared_LR, self.broken_LR):
             counts_LR[:, rows_A] = 0
         self.latest_LRP[:, rows_A[::NUM_COPIES]] = 0
         self._admitted = []
         self._token_rows = self._token_rows[:0]  # what a row means has changed
-
-    def _on_device(self, array: np.ndarray) -> torch.Tensor:
-        # Pinned memory is kept until the copy is done, so the host never waits for the device.
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
-
-
-class _ScoresCopy:
-    """Scores of one batch on their way from the device to the host. The host does not wait for the device."""
-
-    def __init__(self, batch: BatchReadings, scores_TK: torch.Tensor) -> None:
-        on_gpu = scores_TK.device.type == "cuda"
-        self._batch = batch
-        self._scores_TK = torch.empty(scores_TK.shape, pin_memory=on_gpu)
-        self._scores_TK.copy_(scores_TK, non_blocking=on_gpu)
-        self._event = torch.cuda.current_stream().record_event() if on_gpu else None
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether the scores have arrived."""
-        return self._event is None or self._event.query()
-
-    def keep(self, readings: ReadingTable) -> None:
-        """Wait for the scores, and keep them."""
-        if self._event is not None:
-            self._event.synchronize()
-        readings.keep(self._batch, self._scores_TK.numpy())
 
 
 class LayerWork:
@@ -260,11 +254,13 @@ class LayerReads:
         tokens_N: Token of each reading.
         places_N: Place of the score of each reading in the flat `scores_TK`.
         units_ND: Direction of each reading, of length 1, float32.
+        kept_N: Tokens whose state is kept.
     """
 
     def __init__(self, codes_KT: np.ndarray, state: SteeringState) -> None:
-        tokens = np.nonzero(codes_KT)[1]
-        slots, numbers = np.divmod(codes_KT[codes_KT != 0], MAX_READINGS)
+        self.kept_N = torch.from_numpy(np.nonzero(codes_KT == KEEP)[1])
+        tokens = np.nonzero(codes_KT > 0)[1]
+        slots, numbers = np.divmod(codes_KT[codes_KT > 0], MAX_READINGS)
         self.tokens_N = torch.from_numpy(tokens)
         self.places_N = torch.from_numpy(tokens * MAX_READINGS + numbers)
         self.units_ND = _units(state, slots)

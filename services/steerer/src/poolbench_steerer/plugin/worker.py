@@ -87,6 +87,7 @@ class SteeringWorkerMixin:
         return {
             "num_layers": num_layers,
             "width": width,
+            "state_bytes": width * self.steering.states_TD.element_size(),
             "num_slots": num_slots - 1,
             "num_rows": self.steering.rows.num_rows,
             "num_edits": num_edits,
@@ -105,8 +106,18 @@ class SteeringWorkerMixin:
 
     def steering_scores(self, spans: list[tuple[int, int, int, int]]) -> list[list[float]]:
         """Return the scores of rows, each from a position up to another: at each position of so many readings."""
-        self.steering.keep_scores()
+        self.steering.keep_read()
         return [self.steering.readings.scores(*span).ravel().tolist() for span in spans]
+
+    def steering_pooled(self, texts: list[dict[str, Any]]) -> list[Any]:
+        """Return the pooled vectors of texts (`KeptStates.pooled`)."""
+        self.steering.keep_read()
+        return [self.steering.kept.pooled(text) for text in texts]
+
+    def steering_forget(self, rows: list[int]) -> list[None]:
+        """Release the states of rows whose texts have ended."""
+        self.steering.kept.forget(rows)
+        return [None] * len(rows)
 
     def steering_head(self, data: bytes) -> list[float]:
         """Return logits of the next token for a float32 residual stream after the last block."""
@@ -160,6 +171,7 @@ def _new_state(config: Any, num_layers: int, device: torch.device) -> SteeringSt
         num_tokens=max(config.scheduler_config.max_num_batched_tokens, captured) + 512,
         device=device,
         kernel=_kernel(device),
+        dtype=config.model_config.dtype,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine import Piece
+from poolbench_steerer.engine.requests import PooledVector
 from poolbench_steerer.engine.stopping import Scores, Stopped
 from poolbench_steerer.http.probes import pooled_score
 from poolbench_steerer.http.steering import ReadingBody, receipt_body
@@ -79,7 +80,13 @@ class Facts:
             pieces = [text.pieces.popleft()]
         text.scores += [values for piece in pieces for values in piece.scores]
         if readings := wish.fields.readings:
-            answers = [self._read(wish, number, pieces, text, ended=ended) for number in range(len(readings))]
+            numbers = count()
+            answers = [
+                self._read(wish, next(numbers), pieces, text, ended=ended)
+                if isinstance(body, ReadingBody)
+                else _pooled(wish, pieces, ended=ended)
+                for body in readings
+            ]
             choice[READING] = answers if wish.fields.in_list else answers[0]
         if ended:
             receipt = pieces[-1].receipt if pieces else None
@@ -95,7 +102,7 @@ class Facts:
         self, wish: Resolved, number: int, pieces: list[Piece], text: TextFacts, *, ended: bool
     ) -> dict[str, Any]:
         """Return the scores of new tokens by one of the readings. At the end, say what was read."""
-        body: ReadingBody = wish.fields.readings[number]
+        body = wish.fields.directions[number]
         scale, offset, probe = body.log_odds or _PLAIN
 
         def score(values: Scores | None) -> float | None:
@@ -116,12 +123,35 @@ class Facts:
         return answer
 
 
+def _pooled(wish: Resolved, pieces: list[Piece], *, ended: bool) -> dict[str, Any]:
+    """Return the pooled vectors of a choice at its end, by strategy; nothing before."""
+    if not ended:
+        return {}
+    assert wish.pooling is not None
+    if not pieces or (pooled := pieces[-1].pooled) is None:  # made in a way that the plug-in does not know
+        raise ReceiptError("a choice was not pooled, so its text is discarded; report the request")
+    vectors = {
+        strategy: {"prompt": _vector(pooled.prompt[strategy]), "answer": _vector(pooled.answer[strategy])}
+        for strategy in wish.pooling.strategies
+    }
+    return {"layer": wish.pooling.layer, "pool": vectors}
+
+
+def _vector(pooled: PooledVector) -> dict[str, Any]:
+    return {"vector": None if pooled.vector is None else pooled.vector.tolist(), "reason": pooled.reason}
+
+
 def _stopped(wish: Resolved, stopped: Stopped) -> dict[str, Any]:
     """Return which reading ended a text, with the value in the unit of its scores."""
-    rule = stopped.rule
-    scale, offset, _ = wish.fields.readings[rule.reading].log_odds or _PLAIN
+    rule, body = stopped.rule, wish.fields.directions[stopped.rule.reading]
+    scale, offset, _ = body.log_odds or _PLAIN
     value = scale * stopped.value + offset
-    return {"reading": rule.reading, "score": rule.statistic, "value": value, "for_tokens": rule.num_tokens}
+    return {
+        "reading": wish.fields.readings.index(body),
+        "score": rule.statistic,
+        "value": value,
+        "for_tokens": rule.num_tokens,
+    }
 
 
 def error_chunk(error: ReceiptError) -> dict[str, Any]:

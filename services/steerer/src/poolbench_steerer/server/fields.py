@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +14,7 @@ from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.http.steering import (
     DirectionBody,
     EditBody,
+    PoolBody,
     ReadBody,
     ReadingBody,
     Readings,
@@ -23,12 +24,12 @@ from poolbench_steerer.http.steering import (
     resolve_readings,
 )
 from poolbench_steerer.plugin.bank import check_change
-from poolbench_steerer.plugin.spec import Condition, Edit, Reading, Steering
+from poolbench_steerer.plugin.spec import Condition, Edit, Pooling, Reading, Steering
 from poolbench_steerer.server.files import NamedVector
 from poolbench_steerer.steered_names import NAME, NUMBER, SteeredName
 
 STEERING, READING = "steering", "reading"
-_READINGS: TypeAdapter[ReadingBody | list[ReadingBody]] = TypeAdapter(Readings)
+_READINGS: TypeAdapter[Any] = TypeAdapter(Readings)
 _PLACE = rf"(?P<concept>{NAME})(?::(?P<layer>\d{{1,4}}))?"
 _EDIT = re.compile(rf"{_PLACE}@(?P<alpha>{NUMBER})")
 _READ = re.compile(_PLACE)
@@ -41,12 +42,30 @@ class Fields:
     """The fields of a request.
 
     Attributes:
+        readings: Directions to read along, and at most one object that pools, in the order of the request.
         in_list: Whether the readings came in a list, so that the response has lists too.
     """
 
     steering: SteeringBody | None = None
-    readings: tuple[ReadingBody, ...] = ()
+    readings: tuple[ReadingBody | PoolBody, ...] = ()
     in_list: bool = False
+
+    @property
+    def directions(self) -> list[ReadingBody]:
+        """Return the readings of directions."""
+        return [body for body in self.readings if isinstance(body, ReadingBody)]
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """Return how texts are pooled."""
+        bodies = [body for body in self.readings if isinstance(body, PoolBody)]
+        return Pooling(bodies[0].layer, tuple(bodies[0].pool)) if bodies else None
+
+    def with_directions(self, directions: Sequence[ReadingBody]) -> Self:
+        """Return the fields with other readings of directions in the places of these."""
+        others = iter(directions)
+        readings = [next(others) if isinstance(body, ReadingBody) else body for body in self.readings]
+        return replace(self, readings=tuple(readings))
 
     @classmethod
     def taken_from(cls, values: dict[str, Any]) -> "Fields":
@@ -125,6 +144,11 @@ class Resolved:
     steering: Steering | None
     readings: tuple[Reading, ...]
 
+    @property
+    def pooling(self) -> Pooling | None:
+        """Return how texts are pooled."""
+        return self.fields.pooling
+
     def checked(self, engine: SteeringEngine) -> Self:
         """Return the fields after all checks that do not depend on the prompt, so before a stream begins.
 
@@ -138,6 +162,8 @@ class Resolved:
         for place in places:
             engine.limits.check_layer(place.layer)
             engine.bank.entry(place.vector_id)
+        if self.pooling is not None:
+            engine.limits.check_layer(self.pooling.layer)
         if self.steering is not None:
             check_change(self.steering, engine.bank.entry, engine.dtype)
         return self
@@ -157,7 +183,7 @@ async def resolved(engine: SteeringEngine, fields: Fields, vectors: Mapping[str,
         where = await _where(engine, fields.steering, vectors)
         body = fields.steering.model_copy(update={"edits": edits, "where": where})
         steering = await resolve(engine, body, [edit.residual_norm or 1.0 for edit in edits])
-    readings = await resolve_readings(engine, await _placed(engine, fields.readings, vectors))
+    readings = await resolve_readings(engine, await _placed(engine, fields.directions, vectors))
     return Resolved(fields, steering, readings).checked(engine)
 
 

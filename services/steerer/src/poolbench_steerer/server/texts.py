@@ -123,8 +123,9 @@ def _request(call: Call, prompt: Any, params: "SamplingParams", wish: Resolved) 
         params.max_tokens,
         wish.steering,
         readings=wish.readings,
-        stops=stop_rules(wish.fields.readings),
+        stops=stop_rules(wish.fields.directions),
         read_prompt=call.echo and bool(wish.readings),
+        pooling=wish.pooling,
     )
 
 
@@ -133,4 +134,4 @@ def _without_tokens(output: "RequestOutput", piece: Piece) -> Piece:
     text = output.outputs[0]
     text.text, text.token_ids, text.finish_reason = "", [], "length"
     text.logprobs = text.logprobs and []
-    return Piece((), None, "length", prompt_scores=piece.prompt_scores, receipt=piece.receipt)
+    return Piece((), None, "length", prompt_scores=piece.prompt_scores, receipt=piece.receipt, pooled=piece.pooled)
