@@ -13,7 +13,7 @@ from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.loop import RunLoop
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 from scaling.clock import SimulatedClock
 from scaling.cluster import GPU_SERVICES, Device, NotifyingQueue, Replica, Switchboard, Times, Usage
 from scaling.layouts import Layout
@@ -68,7 +68,7 @@ class Place:
 
 
 def simulate(
-    plans: Sequence[PoolBenchPlan],
+    plans: Sequence[ConceptsPlan],
     times: Times,
     layout: Layout,
     gpus: int,
@@ -159,7 +159,7 @@ def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingSto
 
 
 def _loop(
-    plan: PoolBenchPlan,
+    plan: ConceptsPlan,
     times: Times,
     number: int,
     clock: SimulatedClock,

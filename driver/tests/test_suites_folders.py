@@ -40,7 +40,7 @@ def named_in(pattern: str) -> list[str]:
         (r"suites\.planted|suites/planted", (f"{SUITES}planted/",)),
         # The package has the suite's name too; `planted` is a subclass of the suite.
         (
-            r"suites\.poolbench|suites/poolbench|PoolBenchPlan",
+            r"suites\.poolbench|suites/poolbench|ConceptsPlan",
             (f"{SUITES}poolbench/", f"{SUITES}planted/", *(f"{DRIVER}{place}" for place in OF_POOLBENCH)),
         ),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ModelError
-from poolbench_driver.models.describe import _local_shape
+from poolbench_driver.models.describe import _local_shape, model_folder
 
 
 def test_a_model_folder_must_be_whole(tmp_path: Path) -> None:
@@ -19,3 +19,8 @@ def test_a_model_folder_must_be_whole(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelError, match="not JSON"):
         _local_shape(tmp_path)
+
+
+def test_models_have_the_names_of_the_published_layout() -> None:
+    names = {"llama-3.1-8b": "llama3_8b", "demo": "demo", "owner/model-1": "owner_model-1", "/models/mine": "mine"}
+    assert {name: model_folder(name) for name in names} == names

@@ -156,7 +156,7 @@ def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str |
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run, recall_concepts
     from poolbench_driver.release.source import Export, licence_of, releasable_concepts
-    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+    from poolbench_driver.stages.plan import ConceptsPlan
 
     session, folder = open_session(), find_run(runs, run)
     recall_concepts(folder)
@@ -166,7 +166,7 @@ def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str |
     if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
     plan = prepare(config, session, folder.model).plan
-    assert isinstance(plan, PoolBenchPlan)
+    assert isinstance(plan, ConceptsPlan)
     return Export(
         folder,
         plan,

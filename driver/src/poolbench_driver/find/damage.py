@@ -23,11 +23,12 @@ from poolbench_corpora.reading import is_missing, read_rows, text_in
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
 from poolbench_driver.find.figures import pair_accuracy, text_damage
-from poolbench_driver.find.scoring import rules_of, send
+from poolbench_driver.find.scoring import send
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.response import rules_of
 from poolbench_driver.queries.texts import read_texts
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Stage
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Vector
 
 #: Passages of the corpus that damage is measured on, and pairs of each paradigm of BLiMP.
@@ -105,7 +106,7 @@ def blimp_pairs(per_paradigm: int) -> Iterator[tuple[str, Pair]]:
             yield definition.id.removeprefix(_BLIMP), pair
 
 
-def benign_of(plan: PoolBenchPlan, user_texts: UserTexts, session: Session) -> pa.Table:
+def benign_of(plan: ConceptsPlan, user_texts: UserTexts, session: Session) -> pa.Table:
     """Return the texts of the user, or test passages without the concept, spread over the split, by document."""
     if user_texts.texts is not None:
         return user_texts.texts
@@ -139,7 +140,7 @@ class DamageTask:
         strength: The chosen strength, at which the lens is measured.
     """
 
-    plan: PoolBenchPlan
+    plan: ConceptsPlan
     run_id: str
     vector: Vector
     construction: str
@@ -147,7 +148,7 @@ class DamageTask:
 
     def measure(self, user_texts: UserTexts, session: Session, display: Display) -> Damage:
         """Send the tasks that are not committed, and return the figures. A failed figure is null with its reason."""
-        rules = rules_of(self.plan)
+        rules = rules_of(self.plan.scope.config)
         measures, lenses, safe_high = list[CardMeasure](), tuple[Lens, ...](), None
         try:
             texts = benign_of(self.plan, user_texts, session)

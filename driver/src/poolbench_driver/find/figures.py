@@ -16,7 +16,7 @@ from poolbench.contracts.tables import error_of
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules, opening_interval
+from poolbench_driver.measures.response import SteeringRules, opening_interval
 from poolbench_driver.vectors.card import CardMeasure
 
 #: Perplexity ratio of given texts that is 1 % of damage.

@@ -26,10 +26,10 @@ from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.source import read_csv
 from poolbench_driver.find.figures import Samples
 from poolbench_driver.find.held_out import HeldOutText
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.pages.text import listed
 from poolbench_driver.queries.endpoint import EndpointModel, Reply, in_parallel
 from poolbench_driver.statistics.correlation import spearman
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 
 #: Files beside the vector: the texts for people who rate, and the ratings that endpoints gave.

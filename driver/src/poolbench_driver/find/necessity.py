@@ -52,14 +52,14 @@ from poolbench_driver.find.scoring import (
 )
 from poolbench_driver.find.selection import Candidate, Selection
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.cosines import direction_vector
+from poolbench_driver.measures.prompting import Scored, paired_gain
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.pages.text import interval
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import generate
 from poolbench_driver.stages.vectors import extract_params
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 
 #: Random directions; openings of each class at most; vectors of the subspace.
@@ -86,7 +86,7 @@ class Necessity(Stage):
 
 
 def plan_necessity(
-    plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
+    plan: ConceptsPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
 ) -> Necessity:
     """Plan the directions to erase, the texts generated without them, the scores of these texts, and the probes.
 
@@ -137,7 +137,7 @@ def plan_necessity(
 
 
 def _plan_later(
-    plan: PoolBenchPlan, draft: Draft, best: Candidate, directions: Mapping[str, str], params: prober.ProbeParams
+    plan: ConceptsPlan, draft: Draft, best: Candidate, directions: Mapping[str, str], params: prober.ProbeParams
 ) -> dict[int, dict[str, str]]:
     """Plan D1 at the run's later layers, or else at the last block, while a direction is erased from the model.
 
@@ -238,7 +238,7 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
 
 
 def necessity_of(
-    selection: Selection, plan: PoolBenchPlan, session: Session, display: Display, *, reads_later: bool = False
+    selection: Selection, plan: ConceptsPlan, session: Session, display: Display, *, reads_later: bool = False
 ) -> list[CardMeasure]:
     """Measure how necessary the chosen vector is. A repeated search does not send the tasks again.
 

@@ -30,11 +30,12 @@ from poolbench_driver.find import scoring
 from poolbench_driver.find.damage import DamageTask, UserTexts, benign_of
 from poolbench_driver.find.scoring import ScoredKeys
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.prompting import paired_gain
+from poolbench_driver.measures.response import rules_of
 from poolbench_driver.queries.texts import TextLine
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage
 from poolbench_driver.stages.steering import Scorers, generate
-from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.importing import import_vector
 
@@ -140,7 +141,9 @@ class Robustness:
             if reader not in scorers.concepts:
                 raise CellError(Status.NO_SCORER, lacking.get(reader, "its concept is not registered here"))
             raised, base = (scoring.scored_of(source, of_texts) for of_texts in gain[:2])
-            return paired_gain(metric, raised, base, scoring.gated(reader, scorers, source), scoring.rules_of(plan))
+            return paired_gain(
+                metric, raised, base, scoring.gated(reader, scorers, source), rules_of(plan.scope.config)
+            )
 
         measures = [scoring.figure(f"robustness.{name}", read) for name in gains]
         return [*measures, spread_of(measures)]

@@ -19,7 +19,7 @@ from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Pass
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.pages.plain import number, passage, text_cell
 from poolbench_driver.stages.failure import Failure
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 
 #: exp of a larger number overflows.
 _LARGEST_NLL = 700.0
@@ -223,7 +223,7 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
             yield TextGroup(concept, entrant) if text["strength"] else TextGroup("", UNSTEERED), text["text_id"]
 
 
-def texts(plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
+def texts(plan: ConceptsPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
     """Yield the wanted texts as rows of `TEXTS`. Texts of sensitive concepts are left out."""
     for group, ids in wanted.items():
         for key in _keys(plan, group):
@@ -236,7 +236,7 @@ def texts(plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[R
                 yield {**row, **group._asdict(), "text_id": row[id_column], "texts": marked}
 
 
-def _keys(plan: PoolBenchPlan, group: TextGroup) -> Iterable[str]:
+def _keys(plan: ConceptsPlan, group: TextGroup) -> Iterable[str]:
     """Return the keys of the artifacts that hold the texts of a group."""
     if not group.origin:
         return plan.vectors.concepts[group.block].passages.values()

@@ -27,20 +27,15 @@ from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, compared
 from poolbench_driver.corpora.sources import dataset_revision, passages_step, run_dataset
 from poolbench_driver.imports.states import is_imported
+from poolbench_driver.measures.response import rules_of, tables_of_scores
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.scope import wanted_scorers
 from poolbench_driver.suites.poolbench.d1 import concept_check_rows
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures
 from poolbench_driver.suites.poolbench.d3 import all_d3
 from poolbench_driver.suites.poolbench.gates import check_gates
 from poolbench_driver.suites.poolbench.omission import check_coverage, openings_of_cells, passages_of_cells
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.steering_results import (
-    UNUSABLE,
-    CellTexts,
-    SteeredCell,
-    rules_of,
-    tables_of_scores,
-)
+from poolbench_driver.suites.poolbench.steering_results import UNUSABLE, CellTexts, SteeredCell
 
 #: Figures that the scores of passages give.
 OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
@@ -253,7 +248,7 @@ def _no_direction(concept: str, strategy: str) -> pa.Table:
     raise CellError(Status.NOT_IMPLEMENTED, f"the direction of {concept} by {strategy} is not among the scores")
 
 
-def behind(plan: PoolBenchPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
+def behind(plan: ConceptsPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
     """Return the artifact keys of the measures and scores of a cell.
 
     At the steering layer, the keys of its texts, their scores and the scorers' gates are included.

@@ -10,8 +10,8 @@ from statistics import fmean
 from poolbench.contracts import Row
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.page import NUM_SHADES, Block, Cell, Column, Details, Group, Line, Part, Prose, Table
+from poolbench_driver.measures.cosines import SAME, CosineBoard, cosine_board
 from poolbench_driver.pages.plain import number
-from poolbench_driver.suites.poolbench.measures.cosines import SAME, CosineBoard, cosine_board
 from poolbench_driver.suites.poolbench.report.board import mean_path
 
 #: The construction and layer that is shown first.
