@@ -51,11 +51,6 @@ class CeBenchConfig(RunConfig):
         """Return the settings that only a run which reads passages has a use for, if this is none."""
         return ("corpus", *SIZES_OF_PASSAGES) if not self.concepts and not self.sets else ()
 
-    @property
-    def data_name(self) -> str:
-        """Return the name of the suite, because the suite brings its own stories."""
-        return self.suite
-
     def hashed(self) -> dict[str, Any]:
         """Return the settings from which the hash of the configuration is computed."""
         settings = super().hashed() | {"budget": completed(self.budget).model_dump(mode="json")}

@@ -70,11 +70,6 @@ class HumanoidConfig(ReadingConfig):
         """Return the settings of the stages that compute the directions of the concepts."""
         return as_concepts(self, strategies=(POOLING,), metrics=("d1",))
 
-    @property
-    def data_name(self) -> str:
-        """Return the name of the suite, because the suite brings its own words."""
-        return self.suite
-
     def hashed(self) -> dict[str, Any]:
         """Return the settings from which the hash of the configuration is computed.
 
