@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from poolbench.contracts.wire import Exit
+from poolbench_driver.cli.run import names_of
 from poolbench_driver.cli.runs import RunName, RunsFolder
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str |
     session, folder = open_session(), find_run(runs, run)
     recall_concepts(folder)
     config = of_concepts(folder.config)
-    names = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
+    names = names_of(concepts)
     releasable = releasable_concepts(config.concepts, names)
     if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
