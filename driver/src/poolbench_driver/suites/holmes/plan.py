@@ -103,7 +103,7 @@ def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
 def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
     """Return the scope of a run. Raise CorpusError if no set can be read."""
     model = model or describe_model(config, session.services)
-    catalogue, sets = chosen_sets(config)
+    catalogue, sets = chosen_sets(config.sets, config.corpus.source)
     with waiting(f"reading {len(sets)} probing sets"):
         data, notes = catalogue.read_all(sets, config.seed)
         if not data:

@@ -26,7 +26,7 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
 
     def check(self, config: HolmesConfig) -> None:
         """Raise UnknownNameError, CorpusError or InputError for sets, strategies and files that are not there."""
-        planning.chosen_sets(config)
+        planning.chosen_sets(config.sets, config.corpus.source)
         planning.strategies_of(config)
         planning.files_of(config)
 
