@@ -264,7 +264,7 @@ def _layers(rows: Sequence[Row], primary: str) -> list[RankAgreement]:
 
 def _resolution(board: RankBoard) -> float | None:
     try:
-        return rank_resolution(-board.ranks_NK.T).resolution
+        return rank_resolution(-board.ranks_NK.T)
     except StatisticError:
         return None
 
