@@ -43,7 +43,7 @@ from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell, plan, strategies_of
 from poolbench_driver.suites.holmes.rates import compared, published_rates, winning_rates
-from poolbench_driver.suites.holmes.report import joined
+from poolbench_driver.suites.holmes.report import page_of_view
 from poolbench_driver.suites.holmes.rows import entrant_of
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
@@ -646,7 +646,7 @@ def test_several_runs_share_one_board(folder: Run, tmp_path: Path) -> None:
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
-    board = joined([folder, other], BLANK).board
+    board = page_of_view(both, BLANK).board
     assert "second A1_mean final" in [texts[0] for texts in texts_of(board)]
     copy_renamed("predictions")
     tested = view_over([folder, other])  # on the test instances that both models have

@@ -11,12 +11,13 @@ from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tab
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import joins
 from poolbench_driver.suites.holmes import plan as planning
-from poolbench_driver.suites.holmes import report as reporting
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.evidence import BEHIND
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
 from poolbench_driver.suites.holmes.recordings import board, board_markdown
+from poolbench_driver.suites.holmes.report import page_of_view
 from poolbench_driver.suites.holmes.rows import assemble
+from poolbench_driver.suites.holmes.view import view_of, view_over
 
 
 class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
@@ -47,10 +48,10 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
         return assemble(plan, source)
 
     def report(self, run: FinishedRun, page: Page) -> Page:
-        return reporting.report(run, page)
+        return page_of_view(view_of(run), page)
 
     def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
-        return reporting.joined(runs, page)
+        return page_of_view(view_over(runs), page)
 
     def answers(self, run: FinishedRun) -> Answers:
         """Return by set and entrant which test instances are predicted correctly, without sets of real values."""
