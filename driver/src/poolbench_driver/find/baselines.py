@@ -87,8 +87,7 @@ class Baselines(Stage):
 
 def plan_baselines(plan: ConceptsPlan, best: Candidate, artifacts: Artifacts) -> Baselines:
     """Plan the texts and scores of all baselines of a vector. `plan` is the run that has steered along the vector."""
-    scope, steering, (vectors,) = plan.scope, plan.steering, plan.vectors.concepts.values()
-    assert steering is not None
+    scope, steering, (vectors,) = plan.scope, plan.steered, plan.vectors.concepts.values()
     draft, concept, passages = Draft(), vectors.concept, vectors.passages["train"]
     unsteered = LikelyKeys(steering.unsteered.texts, steering.scores.unsteered)
     by_name = dict[str, Baseline | CellError]()
@@ -211,8 +210,8 @@ def steered_gain(name: str, grids: Sequence[ResponseGrid], rules: SteeringRules)
     else:
         pairs = zip(grids, aligned, strict=True)
         gains_R, strength = np.mean([or_zeros(partial(gain, *pair), len(weights_RP)) for pair in pairs], axis=0), None
-    low, high = opening_interval(gains_R[1:], len(read), level=rules.level) or (None, None)
-    return CardMeasure(name=name, strength=strength, value=float(gains_R[0]), ci_low=low, ci_high=high, n=len(read))
+    bounds = opening_interval(gains_R[1:], len(read), level=rules.level)
+    return card_measure(Measure.of(name, gains_R[0], bounds, n=len(read)), strength)
 
 
 def baselines_of(selection: Selection, plan: ConceptsPlan, session: Session, display: Display) -> list[CardMeasure]:

@@ -45,6 +45,5 @@ def held_out_texts(
 
 def text_keys(plan: ConceptsPlan, concept: str, entrant: str) -> dict[str, str]:
     """Return the artifact keys of the texts that are steered along a direction, and of the unsteered texts, by name."""
-    assert plan.steering is not None
-    steered = plan.steering.texts.concepts[concept].texts[entrant]
-    return {entrant: steered.texts, UNSTEERED: plan.steering.unsteered.texts.texts}
+    steered = plan.steered.texts.concepts[concept].texts[entrant]
+    return {entrant: steered.texts, UNSTEERED: plan.steered.unsteered.texts.texts}

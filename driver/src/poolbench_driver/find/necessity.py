@@ -96,8 +96,7 @@ def plan_necessity(
         artifacts: The store that has the directions of the run.
         reads_later: Whether the test passages are read again without the vector, for D1 at later layers.
     """
-    draft, scope, steering = Draft(), plan.scope, plan.steering
-    assert steering is not None
+    draft, scope, steering = Draft(), plan.scope, plan.steered
     (concept,) = plan.vectors.concepts
     probes, vectors, best = plan.probes.concepts[concept], plan.vectors.concepts[concept], candidates[0]
     nulls = steering.texts.concepts[concept].nulls
@@ -198,7 +197,7 @@ def necessity_measures(
             name = f"necessity.auroc_later_{layer}{_LATER[erased]}"
             try:
                 (row,) = source.required(key).to_pylist()
-                yield CardMeasure(name=name, **{column: row[column] for column in _COLUMNS})
+                yield CardMeasure.of_row(name, row)
             except CellError as error:
                 yield card_measure(Measure.failed(name, error))
 
@@ -212,20 +211,17 @@ def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
         return
     for suffix, name in _AUROCS.items():
         if name in rows:
-            fields = {column: rows[name][column] for column in _COLUMNS}
-            yield CardMeasure(name=f"necessity.auroc{suffix}", **fields)
+            yield CardMeasure.of_row(f"necessity.auroc{suffix}", rows[name])
     random = [row for name, row in rows.items() if name.startswith(RANDOM)]
     if not random:
         return
-    metric, fields = "necessity.auroc_random", {"n": len(random)}
-    null = next((row for row in random if row["value"] is None), None)
+    metric, null = "necessity.auroc_random", next((row for row in random if row["value"] is None), None)
     if null is None:
-        yield CardMeasure(name=metric, value=float(np.mean([row["value"] for row in random])), **fields)
+        yield card_measure(Measure.of(metric, np.mean([row["value"] for row in random]), n=len(random)))
     else:
-        yield CardMeasure(name=metric, status=null["status"], reason=null["reason"], **fields)
+        yield card_measure(Measure.null(metric, null["status"], null["reason"], n=len(random)))
 
 
-_COLUMNS = ("value", "ci_low", "ci_high", "n", "status", "reason")
 #: Ends of the names of measures at later layers, by what is erased.
 _LATER = {prober.ERASED_NOTHING: "_whole", VECTOR: "", f"{RANDOM}_0": "_random"}
 _AUROCS = {"": prober.ERASED_NOTHING, "_erased": VECTOR, f"_rank{RANK}": SUBSPACE, "_leace": prober.LEACE}

@@ -60,11 +60,10 @@ def read_stage(
     plan: ConceptsPlan, stage: Stage, read: Reader, first: str, session: Session, display: Display
 ) -> list[CardMeasure]:
     """Run a stage that follows a run and return its measures. If the stage cannot run, the measure `first` is null."""
-    assert plan.steering is not None
     (concept,) = plan.vectors.concepts
     try:
         source = send(plan, session, display, Stage(plan.work), stage)
-        return list(read(source, gated(concept, plan.steering.scorers, source), rules_of(plan.scope.config)))
+        return list(read(source, gated(concept, plan.steered.scorers, source), rules_of(plan.scope.config)))
     except CellError as error:  # what the driver itself makes could not be made, or the scorer has no gate
         return [card_measure(Measure.failed(first, error))]
 

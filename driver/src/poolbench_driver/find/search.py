@@ -15,6 +15,7 @@ from pathlib import Path
 
 from poolbench.concepts import refuse_sensitive
 from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError, shown
 from poolbench.statistics.response import ResponseGrid, single_grid
@@ -23,6 +24,7 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.find.baselines import baselines_of
 from poolbench_driver.find.damage import Damage, DamageTask, UserTexts
+from poolbench_driver.find.figures import card_measure
 from poolbench_driver.find.held_out import held_out_texts
 from poolbench_driver.find.judge import Judge
 from poolbench_driver.find.limit import limit_of
@@ -252,17 +254,11 @@ def grid_of(folder: Run, concept: str, candidate: Candidate) -> ResponseGrid:
 def _with_figures(vector: Vector, selection: Selection, damage: Damage, further: Sequence[CardMeasure] = ()) -> Vector:
     """Return a vector whose card has all figures of a search, and the strength that was chosen."""
     num = selection.num_openings
-
-    def read(
-        name: str, value: float, interval: tuple[float, float] | None, strength: float | None = None
-    ) -> CardMeasure:
-        low, high = interval or (None, None)
-        return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
-
+    by_strength = ((Measure.of("find.gain_by_strength", at.gain, at.interval, n=num), at) for at in selection.curve)
     figures = [
-        read("find.gain", selection.gain, selection.interval),
-        read("find.share_wrong_way", selection.wrong_way, selection.wrong_way_interval),
-        *(read("find.gain_by_strength", at.gain, at.interval, at.strength) for at in selection.curve),
+        card_measure(Measure.of("find.gain", selection.gain, selection.interval, n=num)),
+        card_measure(Measure.of("find.share_wrong_way", selection.wrong_way, selection.wrong_way_interval, n=num)),
+        *(card_measure(measure, at.strength) for measure, at in by_strength),
         CardMeasure(name="find.naive_gain", value=selection.naive),
         CardMeasure(name="find.optimism", value=selection.optimism),
         CardMeasure(name="find.num_candidates", value=float(len(selection.gains)), n=len(selection.gains)),

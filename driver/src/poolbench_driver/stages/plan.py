@@ -50,6 +50,12 @@ class ConceptsPlan(Plan):
     probes: Probes
     steering: SteeringStages | None  # D2 and D3; None if neither is measured
 
+    @property
+    def steered(self) -> SteeringStages:
+        """Return the stages of steering of a plan that is known to have these."""
+        assert self.steering is not None
+        return self.steering
+
 
 def make_plan(scope: Scope) -> ConceptsPlan:
     """Return the plan of a run.
