@@ -18,6 +18,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError, shown
+from poolbench.grouping import grouped
 from poolbench.statistics.response import ResponseGrid, single_grid
 from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
@@ -146,10 +147,7 @@ def find(
     say(f"probing {concept}: all strategies at all layers")
     _, probed = run(settings.probing())
     screened = list(screen(probed.rows("results", metric=SCREEN, concept=concept), settings.candidates))
-    by_layer: dict[int, list[str]] = {}
-    for row in screened:
-        if row["steered"]:
-            by_layer.setdefault(row["layer"], []).append(row["strategy"])
+    by_layer = grouped((row["layer"], row["strategy"]) for row in screened if row["steered"])
     if not by_layer:
         raise ConfigError(f"no strategy separates {concept}: {_why_null(screened)}")
     steered = dict[int, tuple[ConceptsPlan, Run]]()

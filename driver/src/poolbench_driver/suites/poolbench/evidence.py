@@ -1,7 +1,6 @@
 """What stands behind a figure of PoolBench: passages by the probe's score, and steered texts by strength."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -14,6 +13,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import NULLS, UNSTEERED
+from poolbench.grouping import grouped
 from poolbench_driver.contract.evidence import NO_TEXTS, TOKENS, Evidence, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Passage, SideBySide, Table
 from poolbench_driver.contract.source import RowSource
@@ -162,9 +162,7 @@ def raised_least(concept: str, scored: Iterable[Row]) -> list[list[Row]]:
     by_text: dict[str, Row] = {}
     for row in scored:
         by_text.setdefault(row["text_id"], {**row, "scores": {}})["scores"][row["scorer"]] = row["score"]
-    by_opening: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for text in by_text.values():
-        by_opening[text["prompt_id"], text.get("sample") or 0].append(text)
+    by_opening = grouped(((text["prompt_id"], text.get("sample") or 0), text) for text in by_text.values())
     openings = [sorted(opening, key=itemgetter("strength")) for _, opening in sorted(by_opening.items())]
     compared = [opening for opening in openings if opening[0]["strength"] == 0 and len(opening) > 1]
 
@@ -208,14 +206,13 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
 
     `most` is the number of passages and of openings per cell.
     """
-    cells: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
-    for row in tables["passage_scores"].to_pylist():
-        cells[row["concept"], row["strategy"], row["layer"], row["split"]].append(row)
+    cells = grouped(
+        ((row["concept"], row["strategy"], row["layer"], row["split"]), row)
+        for row in tables["passage_scores"].to_pylist()
+    )
     for (concept, *_), scores in cells.items():
         yield from ((TextGroup(concept), score["passage_id"]) for score in wrong_first(scores)[:most])
-    scored: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in tables["text_scores"].to_pylist():
-        scored[row["concept"] or "", row["name"]].append(row)
+    scored = grouped(((row["concept"] or "", row["name"]), row) for row in tables["text_scores"].to_pylist())
     unsteered = scored.pop(("", UNSTEERED), [])
     for (concept, entrant), rows in scored.items():
         openings = [] if entrant == NULLS else raised_least(concept, [*rows, *unsteered])[:most]

@@ -14,6 +14,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import CellError, PoolbenchError
+from poolbench.grouping import grouped
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
@@ -55,25 +56,22 @@ def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
     scored, passages = _scored(run)
     yield _cells(run, config, rows)
     yield check_corpus(config, rows, passages, say)
-    texts = defaultdict[tuple[str | None, str], list[Row]](list)
-    for row in run.rows("text_scores"):
-        texts[row["concept"], row["name"]].append(row)
+    texts = grouped(((row["concept"], row["name"]), row) for row in run.rows("text_scores"))
     scorers = {row["scorer"] for row in rows if row["metric"] == "scorer.gate" and row["value"] is not None}
     counts = [*passages_of_cells(rows, scored, passages)]
     counts += openings_of_cells(config, scorers, texts) if is_steered else ()
     yield check_coverage(counts)
     yield _scores(config, scored, passages, texts)
-    families = defaultdict[str, list[Row]](list)
-    for row in rows:
-        families[row["metric"].partition(".")[0]].append(row)
-    again = [*_d1(config, scored, passages, say), *concept_check_rows(families["d1"])]
-    yield compared("d1", families["d1"], again, is_of_scores)
+    families = grouped((row["metric"].partition(".")[0], row) for row in rows)
+    of_d1 = families.get("d1", [])
+    again = [*_d1(config, scored, passages, say), *concept_check_rows(of_d1)]
+    yield compared("d1", of_d1, again, is_of_scores)
     if is_steered:
         yield check_gates(rows, scorers)
     again = list(_steered(config, rows, texts, say)) if is_steered else []
     for family in ("d2", "d3"):
         if family in config.metrics:
-            yield compared(family, families[family], again, is_of_scores)
+            yield compared(family, families.get(family, []), again, is_of_scores)
 
 
 def figures_of_scores(run: FinishedRun, say: Say) -> list[Row]:
