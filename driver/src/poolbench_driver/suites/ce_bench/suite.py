@@ -25,7 +25,6 @@ class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
     evidence = BEHIND
 
     def check(self, config: CeBenchConfig) -> None:
-        """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
         planning.check(config)
 
     def resolve(self, config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:

@@ -56,11 +56,6 @@ class HumanoidConfig(ReadingConfig):
         return {name: numbers.split(",") if isinstance(numbers, str) else numbers for name, numbers in axes.items()}
 
     @property
-    def concept_ids(self) -> tuple[str, ...]:
-        """Return the ids of the concepts that the configuration names."""
-        return self.concepts
-
-    @property
     def unread(self) -> tuple[str, ...]:
         """Return the settings that only a run which reads passages has a use for, if this is none."""
         return ("corpus", "keep_activations", *SIZES_OF_PASSAGES) if not self.concepts else ()
