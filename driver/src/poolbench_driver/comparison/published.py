@@ -11,7 +11,7 @@ from typing import Any
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.comparison.pairing import SAME_VALUE, read_results
-from poolbench_driver.comparison.render import Titled
+from poolbench_driver.comparison.render import Titled, fixed
 from poolbench_driver.config import DEFAULT_SUITE, of_concepts
 from poolbench_driver.contract.abilities import RepeatsPublished
 from poolbench_driver.contract.published import PublishedColumn, PublishedModel, PublishedStrategy, PublishedTable
@@ -282,9 +282,9 @@ def _summary_rows(cells: Iterable[ComparedCell]) -> Iterable[Row]:
             "metric": group_cells[0].metric,
             "cells": len(group_cells),
             "compared": len(sizes),
-            "mean difference": _number(fmean(differences) if differences else None),
-            "median |difference|": _number(median(sizes) if sizes else None),
-            "largest": _number(max(sizes, default=None)),
+            "mean difference": fixed(fmean(differences) if differences else None, 5),
+            "median |difference|": fixed(median(sizes) if sizes else None, 5),
+            "largest": fixed(max(sizes, default=None), 5),
             "in our interval": f"{sum(inside)} of {len(inside)}" if inside else "",
             "mostly why not": "".join(f"{reason} ({count})" for reason, count in reasons),
         }
@@ -297,14 +297,10 @@ def _cell_row(cell: ComparedCell) -> Row:
         "ours is": cell.our_strategy or "",
         "concept": cell.concept,
         "protocol": cell.protocol,
-        "theirs": _number(cell.theirs),
-        "ours": _number(cell.ours),
-        "difference": _number(cell.difference),
+        "theirs": fixed(cell.theirs, 5),
+        "ours": fixed(cell.ours, 5),
+        "difference": fixed(cell.difference, 5),
         "95 % interval": "" if cell.ci_low is None else f"{cell.ci_low:z.5f} to {cell.ci_high:z.5f}",
         "theirs inside": {True: "yes", False: "no", None: ""}[cell.inside],
         "reason": cell.reason,
     }
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:z.5f}"

@@ -55,6 +55,7 @@ from poolbench_driver.loop.progress import Display
 from poolbench_driver.measures.cosines import direction_vector
 from poolbench_driver.measures.prompting import Scored, paired_gain
 from poolbench_driver.measures.response import SteeringRules
+from poolbench_driver.pages.plain import number
 from poolbench_driver.pages.text import interval
 from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Stage
@@ -104,8 +105,8 @@ def plan_necessity(
     erased = {VECTOR: directions_step(artifacts, sources[:1])}
     if len(sources) >= 2:
         erased[SUBSPACE] = directions_step(artifacts, sources[:RANK])
-    for number in range(NUM_RANDOM):
-        erased[f"{RANDOM}_{number}"] = directions_step(artifacts, [(nulls, f"null_{number:03}")], sources[0])
+    for place in range(NUM_RANDOM):
+        erased[f"{RANDOM}_{place}"] = directions_step(artifacts, [(nulls, f"null_{place:03}")], sources[0])
     directions = {name: draft.add_local(step) for name, step in erased.items()}
 
     erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "positions": "all"}
@@ -259,7 +260,7 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
         if measure is None or measure.value is None or score is None:
             return [Cell(), _figure(measure), Cell(), left]
         bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
-        return [_number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
+        return [number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
 
     lines = [
         Line.of("nothing", _figure(by_name.get("score")), "", "", _figure(by_name.get("auroc"))),
@@ -290,17 +291,13 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
     yield Part("necessity", "What is lost without it", tables, "Necessity")
 
 
-def _number(value: float) -> Cell:
-    return Cell(f"{value:.3f}", value)
-
-
 def _figure(measure: CardMeasure | None) -> Cell:
     """Return the cell of a figure, or of null with the reason. The cell is empty if the card lacks the figure."""
     if measure is None:
         return Cell()
     if measure.value is None:
         return Cell("null", note=f"{measure.status}: {measure.reason or ''}")
-    return _number(measure.value)
+    return number(measure.value)
 
 
 def directions_step(artifacts: Artifacts, sources: Sequence[_Source], free_of: _Source | None = None) -> LocalStep:
