@@ -195,6 +195,11 @@ class CorpusSource(StrictModel):
     source: str = "planted"
     """`planted`, `real` or the folder."""
 
+    @property
+    def kind(self) -> str:
+        """Return the source as names of runs and rows say it, `folder` for any folder."""
+        return self.source if self.source in NAMED_SOURCES else "folder"
+
 
 class PassagesSource(CorpusSource):
     """Where passages of concepts come from; a folder holds JSONL files."""

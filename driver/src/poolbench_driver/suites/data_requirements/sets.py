@@ -8,7 +8,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench.statistics.folds import connected_groups
 from poolbench_corpora.probing import PROBING_INSTANCES, ProbingData, Span, passage_id, passages_of, with_splits
-from poolbench_driver.config import NAMED_SOURCES, as_concepts
+from poolbench_driver.config import as_concepts
 from poolbench_driver.corpora.sources import chosen_sets, concept_table
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 
@@ -83,8 +83,3 @@ def sizes_of(config: DataRequirementsConfig, available: int) -> Sequence[int]:
 
 #: Sizes where the run names none, and examples of each fold of the smallest.
 NUM_SIZES, FEWEST_OF_A_FOLD = 4, 8
-
-
-def data_source(config: DataRequirementsConfig) -> str:
-    """Return the source of the sets as result rows name it."""
-    return config.corpus.source if config.corpus.source in NAMED_SOURCES else "folder"
