@@ -28,8 +28,8 @@ from poolbench.config import resolve_model
 from poolbench.settings import SteererSettings
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import num_texts
 from poolbench_driver.stages.scope import Scope, resolve_names
-from poolbench_driver.suites.poolbench.plan import num_texts
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering

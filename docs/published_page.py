@@ -8,8 +8,9 @@ from recipes.published.stated import Check, Meaning, stated
 from recipes.published.table import check_rows, check_table, d1_board, disagreement_rows, same_cells
 
 from poolbench.concepts import CONCEPTS
+from poolbench_driver.contract.published import PublishedTable
 from poolbench_driver.pages.text import paragraph, table
-from poolbench_driver.suites.poolbench.published_table import PublishedTable, published_table
+from poolbench_driver.suites.poolbench.published_table import published_table
 
 #: The check whose disagreements are counted and not listed, because they are many.
 _MANY = "p-values are those of the mean ranks beside them"

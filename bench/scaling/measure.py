@@ -13,7 +13,8 @@ from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.loop import RunLoop
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.loop.progress import Display
+from poolbench_driver.stages.plan import ConceptsPlan
 from scaling.clock import SimulatedClock
 from scaling.cluster import GPU_SERVICES, Device, NotifyingQueue, Replica, Switchboard, Times, Usage
 from scaling.layouts import Layout
@@ -31,15 +32,13 @@ class TimedLoop(RunLoop):
         self.rounds_s.append(self.clock.now_s() - began_s)
 
 
-class Quiet:
+class Quiet(Display):
     """A display that shows nothing, and counts."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ended = 0
         self.notes: list[str] = []
-
-    def start(self, totals: Counter[str]) -> None:
-        """Nothing to show."""
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         self.ended += 1
@@ -54,9 +53,6 @@ class Quiet:
     def tick(self, in_flight: Mapping[str, Task]) -> None:
         """Nothing to show."""
 
-    def close(self) -> None:
-        """Nothing to release."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -68,7 +64,7 @@ class Place:
 
 
 def simulate(
-    plans: Sequence[PoolBenchPlan],
+    plans: Sequence[ConceptsPlan],
     times: Times,
     layout: Layout,
     gpus: int,
@@ -159,7 +155,7 @@ def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingSto
 
 
 def _loop(
-    plan: PoolBenchPlan,
+    plan: ConceptsPlan,
     times: Times,
     number: int,
     clock: SimulatedClock,

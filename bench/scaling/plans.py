@@ -17,9 +17,9 @@ from poolbench_driver.estimate.amounts import ordered
 from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan, PlannedWork, Stage, joined
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from scaling.cluster import Times
 
 #: The card's models: blocks and width.
@@ -59,7 +59,7 @@ VARIATION = 0.2
 _SMALL = pa.table({"x": [0]})
 
 
-def card_plan(model: str, preset: str = "card", **settings: Any) -> PoolBenchPlan:
+def card_plan(model: str, preset: str = "card", **settings: Any) -> ConceptsPlan:
     """Return the plan of one of the card's models, with passages of 300 to 500 words."""
     num_blocks, width = CARD_MODELS[model]
     options = {"preset": preset, "model": model, **SIMULATED, **settings}
@@ -70,16 +70,16 @@ def card_plan(model: str, preset: str = "card", **settings: Any) -> PoolBenchPla
     return light(ordered(make_plan(Scope(config, info, tuple(strategies)))))
 
 
-def many_tasks(number: int) -> PoolBenchPlan:
+def many_tasks(number: int) -> ConceptsPlan:
     """Return one plan with at least so many tasks: runs with other seeds and few strategies, joined."""
-    plans: list[PoolBenchPlan] = []
+    plans: list[ConceptsPlan] = []
     while len(joined(_stages(plans)).tasks) < number:
         strategies = ["A1_mean", "P1_last_token"]
         plans.append(card_plan("llama-3.1-8b", strategies=strategies, layers=[0.5], seed=len(plans)))
     return ordered(replace(plans[0], work=joined(_stages(plans))))
 
 
-def light(plan: PoolBenchPlan) -> PoolBenchPlan:
+def light(plan: ConceptsPlan) -> ConceptsPlan:
     """Return the plan with local steps that write one row instead of passages."""
     local = {key: replace(step, build=lambda: _SMALL) for key, step in plan.local.items()}
     return replace(plan, work=PlannedWork(plan.tasks, local))

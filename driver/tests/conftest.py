@@ -29,10 +29,10 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_driver.cli import app, command_line
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.steering import NULLS, UNSTEERED
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 WIDTH = 4
 STRENGTHS = {"strengths": [0.06, 0.125, 0.25, 0.5], "null_strengths": [0.06, 0.125, 0.25], "reference_strength": 0.125}
@@ -48,7 +48,7 @@ class SteeredArtifacts:
 
     SECRET = "SECRET-TEXT"
 
-    def __init__(self, folder: Path, plan: PoolBenchPlan) -> None:
+    def __init__(self, folder: Path, plan: ConceptsPlan) -> None:
         self.plan, self.artifacts, self.rng = plan, Artifacts(FolderStore(folder)), np.random.default_rng(0)
 
     def write(self, score: Score, *, gate: float = 1.0) -> SteeredArtifacts:

@@ -17,7 +17,7 @@ from poolbench_driver.records import Run
 from poolbench_driver.records.folder import create_run
 from poolbench_driver.report.making import page_of, write_report
 from poolbench_driver.stages.failure import Failure
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}
 MEASURED = ("contrast", "toxicity")
@@ -30,13 +30,13 @@ def rising(key: str, opening: int, strength: float, scorer: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[PoolBenchPlan, Artifacts]:
+def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[ConceptsPlan, Artifacts]:
     made = steered_in(tmp_path_factory.mktemp("store"), concepts=list(MEASURED), **STRATEGIES).write(rising)
     return made.plan, made.artifacts
 
 
 @pytest.fixture(scope="module")
-def complete(made: tuple[PoolBenchPlan, Artifacts]) -> dict[str, pa.Table]:
+def complete(made: tuple[ConceptsPlan, Artifacts]) -> dict[str, pa.Table]:
     return assemble(*made, {}, "run-1")
 
 
@@ -72,7 +72,7 @@ def test_a_further_direction_is_an_entrant_of_its_own(steered_in: Any, tmp_path:
 
 
 def test_directions_are_named_with_their_figures_but_for_sensitive_concepts(
-    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
+    made: tuple[ConceptsPlan, Artifacts], complete: dict[str, pa.Table]
 ) -> None:
     found = complete["directions"].to_pylist()
     assert {row["concept"] for row in found} == {"contrast"}
@@ -168,7 +168,7 @@ def test_a_neighbour_without_passages_costs_only_what_compares_with_it(steered: 
 
 
 def test_nothing_restricted_leaves_the_store(
-    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
+    made: tuple[ConceptsPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     """Scores are public; passages, texts and vectors are not, whatever columns an artifact carries."""
     folder, secret = _finished(made[0], complete, tmp_path, []), "SECRET"
@@ -185,7 +185,7 @@ def test_nothing_restricted_leaves_the_store(
 
 
 def test_the_report_shows_the_run_and_escapes_what_it_quotes(
-    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
+    made: tuple[ConceptsPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     failure = Failure("t1", "prober.probe", "failed", "<script>alert(1)</script>")
     folder = _finished(made[0], complete, tmp_path, [failure])
@@ -206,7 +206,7 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
     )
 
 
-def _finished(plan: PoolBenchPlan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> Run:
+def _finished(plan: ConceptsPlan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> Run:
     folder = written(create_run(output / "runs", plan.scope.config), tables, failures)
     write_report(folder)
     return folder

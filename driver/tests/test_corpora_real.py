@@ -14,9 +14,10 @@ import pytest
 from poolbench.concepts import CONCEPTS
 from poolbench.config import REAL_CORPUS, asset_path
 from poolbench.errors import CorpusError
+from poolbench.grouping import grouped
 from poolbench.texts import words_of
 from poolbench_corpora.audit import audit
-from poolbench_corpora.checks import grouped, validate_corpus
+from poolbench_corpora.checks import validate_corpus
 from poolbench_corpora.folders.importing import concepts_in, import_folder, validations
 from poolbench_corpora.io import SHARE_ALIKE, folder_digest, read_concept, read_manifest
 from poolbench_driver.config import ConceptsConfig, CorpusConfig, corpus_folder
@@ -96,7 +97,7 @@ def test_a_verdict_is_that_of_the_audit() -> None:
 @pytest.mark.parametrize("concept", ["hedging", "causation", "contrast"])
 def test_the_place_where_a_pair_differs_tells_little(concept: str) -> None:
     places = []
-    pairs = grouped(read_concept(FOLDER, concept).to_pylist(), "pair_id")
+    pairs = grouped((row["pair_id"], row) for row in read_concept(FOLDER, concept).to_pylist())
     for rows in pairs.values():
         first, second = (words_of(row["text"]) for row in rows)
         differing = [a != b for a, b in zip(first, second, strict=False)]

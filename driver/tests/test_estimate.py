@@ -35,9 +35,9 @@ from poolbench_driver.estimate.rates import Rate, Rates, TaskGroup
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import make_plan, num_texts
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
-from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 LLAMA = ModelInfo(ModelRef("llama", "somewhere", "r1", "bfloat16"), num_blocks=32, width=4096)
 DEMO = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=256)

@@ -15,9 +15,9 @@ from poolbench.statistics.response import ResponseGrid, split_openings
 from poolbench_driver.find.search import Search, find, grid_of, screen
 from poolbench_driver.find.selection import Candidate, select
 from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.results import RESULT_SCHEMA
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 
 STRENGTHS = np.array([0.0, 0.1, 0.2, 0.4])
 RULES = SteeringRules(num_bootstrap=400)

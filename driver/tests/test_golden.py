@@ -28,12 +28,12 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import run_id
 from poolbench_driver.results import DIGEST_DECIMALS, VOLATILE, results_digest
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.suites.planted.config import PlantedConfig
 from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.planted.suite import PlantedScope
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 GOLDEN = Path(__file__).parent / "golden.json"
 #: The text that a pretrained model read by default, before the repository had real text.
@@ -94,7 +94,7 @@ def configured(settings: dict[str, Any], folder: Path) -> RunConfig:
     return config
 
 
-def planned(config: RunConfig) -> PoolBenchPlan:
+def planned(config: RunConfig) -> ConceptsPlan:
     resolved, strategies = resolve_names(config.probing if isinstance(config, PlantedConfig) else of_concepts(config))
     model = ModelInfo(ModelRef(config.model, f"/models/{config.model}", "local-0", "float32"), 32, WIDTH)
     scope = Scope(resolved, model, tuple(strategies), "1.0")

@@ -35,8 +35,8 @@ from poolbench_driver.records import Run, run_id, writer
 from poolbench_driver.records.folder import write_state
 from poolbench_driver.records.record import RunRecords
 from poolbench_driver.series import BOARDS, prepare_all
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 pytestmark = pytest.mark.lane(name="series")
 
@@ -61,7 +61,7 @@ class Watched(Notes):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PoolBenchPlan]]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ConceptsPlan]]:
     """Plans for two models of different depth, and a store with all artifacts of both."""
     artifacts, plans = Artifacts(FolderStore(tmp_path_factory.mktemp("written"))), []
     for model, num_blocks in MODELS.items():
@@ -79,7 +79,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PoolBe
 
 
 @pytest.fixture
-def jobs(bench: Bench, written: tuple[Path, list[PoolBenchPlan]]) -> list[Job]:
+def jobs(bench: Bench, written: tuple[Path, list[ConceptsPlan]]) -> list[Job]:
     """The runs of both models, in a copy of the store."""
     shutil.copytree(written[0], bench.artifacts.store.root, dirs_exist_ok=True)
     return [job_of(bench, plan) for plan in written[1]]

@@ -16,10 +16,10 @@ from poolbench.readouts import READOUTS
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import dataset_revision, passages_step, require_seed_words, run_dataset
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import make_plan
 from poolbench_driver.stages.scope import Scope, left_out
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.stages.steering import NULLS
-from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 SPLITS = ("train", "test", "scorer")

@@ -1,4 +1,4 @@
-"""A suite is one folder. Of the rest of the program, only commands of its own and what they call name it."""
+"""A suite is one folder. Of the rest of the program, only the help of commands that are made for it names it."""
 
 import re
 from pathlib import Path
@@ -8,19 +8,6 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 DRIVER = "driver/src/poolbench_driver/"
 SUITES = f"{DRIVER}suites/"
-
-#: Commands about runs of PoolBench, the comparison with its published table, the search, which is made of such runs,
-#: and what is released of their concepts.
-OF_POOLBENCH = (
-    "cli/export.py",
-    "cli/find.py",
-    "cli/reproduce.py",
-    "cli/runs.py",
-    "comparison/published.py",
-    "find/",
-    "release/",
-    "vectors/probes.py",
-)
 
 
 def named_in(pattern: str) -> list[str]:
@@ -38,11 +25,8 @@ def named_in(pattern: str) -> list[str]:
         ("ce_bench|ce-bench|CeBench", (f"{SUITES}ce_bench/", f"{DRIVER}cli/importing.py")),
         (r"suites\.holmes|suites/holmes|Holmes(Config|Plan|Scope)", (f"{SUITES}holmes/",)),
         (r"suites\.planted|suites/planted", (f"{SUITES}planted/",)),
-        # The package has the suite's name too; `planted` is a subclass of the suite.
-        (
-            r"suites\.poolbench|suites/poolbench|PoolBenchPlan",
-            (f"{SUITES}poolbench/", f"{SUITES}planted/", *(f"{DRIVER}{place}" for place in OF_POOLBENCH)),
-        ),
+        # The package has the suite's name too; `planted` takes its board and its rows.
+        (r"suites\.poolbench|suites/poolbench|PoolBench(Config|Plan)", (f"{SUITES}poolbench/", f"{SUITES}planted/")),
     ],
     ids=("humanoid", "ce-bench", "holmes", "planted", "poolbench"),
 )

@@ -15,7 +15,7 @@ from random import Random
 from recipes.personas.check import load_model
 
 from poolbench.config import ModelRef
-from poolbench_driver.suites.humanoid.training import Training, mean_loss, new_adapter, save_adapter, train_adapter
+from poolbench_driver.models.training import Training, mean_loss, new_adapter, save_adapter, train_adapter
 
 #: Share of the words of each training text that is put into a random order, by adapter; 0 is the control.
 SHARES = {"clean": 0.0, "scrambled-25": 0.25, "scrambled-100": 1.0}

@@ -22,7 +22,7 @@ from recipes.personas.words import FILE, read_words
 
 from poolbench.config import ModelRef, resolve_model
 from poolbench.errors import PoolbenchError
-from poolbench_driver.suites.humanoid.training import Training, new_adapter, save_adapter, train_adapter
+from poolbench_driver.models.training import Training, new_adapter, save_adapter, train_adapter
 
 
 def main() -> int:

@@ -6,9 +6,9 @@ from itertools import combinations
 import numpy as np
 from recipes.published.stated import Check, Disagreement, Meaning, Significance
 
+from poolbench_driver.contract.published import PublishedTable
 from poolbench_driver.pages.boards.ranking import LEVEL
 from poolbench_driver.statistics.ranks import friedman_test, nemenyi_quantile, nemenyi_test, tie_groups
-from poolbench_driver.suites.poolbench.published_table import PublishedTable
 
 #: The cells have five decimals, and the source tested unrounded ones: ties at .99998 move a p-value by about this much.
 LARGEST_RATIO = 4.0

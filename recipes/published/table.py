@@ -12,9 +12,10 @@ from recipes.published.stated import Check, Disagreement, Mean, Meaning, Stated,
 
 from poolbench.contracts import Row
 from poolbench.statuses import Status
+from poolbench_driver.contract.published import PublishedTable
 from poolbench_driver.pages.boards.ranking import RankBoard, rank_board
 from poolbench_driver.pages.text import table
-from poolbench_driver.suites.poolbench.published_table import PublishedTable, published_table
+from poolbench_driver.suites.poolbench.published_table import published_table
 
 #: Half a unit of the last decimal of all means, with the rounding of a sum of floats.
 ROUNDING = 0.5e-5 + 1e-9

@@ -28,9 +28,9 @@ from poolbench_driver.config import of_concepts
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import absent_concepts, all_concepts
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import make_plan
 from poolbench_driver.stages.scope import Scope, neighbours_of, resolve_names
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_scorer.training.packing import pack
 from poolbench_scorer.training.shipped import PACKED, SHIPPED, base_tensors
 from poolbench_scorer.training.train import Trained, train_scorer

@@ -38,8 +38,8 @@ from poolbench_driver.release.directions import export_directions
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export, releasable_concepts
 from poolbench_driver.release.steered_outputs import export_steered_outputs
+from poolbench_driver.stages.plan import make_plan
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import make_plan
 
 SECRET, SCORER = "SECRET-PASSAGE", "restricted.scorer.train.1"
 PASSAGES_KEY, TEXTS_KEY = "restricted.corpus.passages.1", "restricted.steerer.generate.1"

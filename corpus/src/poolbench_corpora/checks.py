@@ -4,7 +4,6 @@ Findings name passages by id and never quote them: passages of sensitive concept
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts import Row
+from poolbench.grouping import grouped
 from poolbench.texts import words_of
 from poolbench.word_rules import MIN_NEGATORS, MIN_NUMBERS, NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench_corpora.near import MAX_PAIR_DIFFERENCE, NEAR_DUPLICATE, token_difference
@@ -45,7 +45,7 @@ class Corpus:
 
     def pairs(self) -> dict[str, list[Row]]:
         """Return the rows by pair id."""
-        return grouped((row for row in self.rows if row["pair_id"] is not None), "pair_id")
+        return grouped((row["pair_id"], row) for row in self.rows if row["pair_id"] is not None)
 
     def finding(self, rule: str, message: str, rows: Iterable[Row] = ()) -> Finding:
         """Return a finding about some rows."""
@@ -62,14 +62,6 @@ def rule(check: Check) -> Check:
     return check
 
 
-def grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
-    """Group rows by the value of a column, in order of first appearance."""
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row[column]].append(row)
-    return dict(groups)
-
-
 @rule
 def pair_difference(corpus: Corpus) -> Iterator[Finding]:
     """Check that members of a pair differ by few tokens."""
@@ -83,9 +75,7 @@ def pair_difference(corpus: Corpus) -> Iterator[Finding]:
 @rule
 def duplicates(corpus: Corpus) -> Iterator[Finding]:
     """Check that no text occurs twice, within a class, across classes or across splits."""
-    by_text = defaultdict(list)
-    for row in corpus.rows:
-        by_text[" ".join(words_of(row["text"]))].append(row)
+    by_text = grouped((" ".join(words_of(row["text"])), row) for row in corpus.rows)
     for rows in by_text.values():
         if len(rows) > 1:
             yield corpus.finding("duplicates", f"{len(rows)} passages have the same text", rows)
@@ -202,7 +192,7 @@ def pair_members(corpus: Corpus) -> Iterator[Finding]:
 @rule
 def one_split_per_document(corpus: Corpus) -> Iterator[Finding]:
     """Check that a source document lies in one split only."""
-    for doc_id, rows in grouped(corpus.rows, "doc_id").items():
+    for doc_id, rows in grouped((row["doc_id"], row) for row in corpus.rows).items():
         splits = sorted({row["split"] for row in rows})
         if len(splits) > 1:
             yield corpus.finding("one_split_per_document", f"document {doc_id} lies in {', '.join(splits)}", rows)
@@ -238,7 +228,7 @@ def validate_corpus(
             concept.
     """
     findings: list[Finding] = []
-    for name, rows in grouped(passages.to_pylist(), "concept").items():
+    for name, rows in grouped((row["concept"], row) for row in passages.to_pylist()).items():
         concept = CONCEPTS.get(name)
         domains = (min_domains or {}).get(name, concept.min_source_domains)
         corpus = Corpus(concept, window or concept.token_window, domains, tuple(rows))

@@ -77,8 +77,9 @@ class RunConfig(StrictModel):
 
     @property
     def concept_ids(self) -> tuple[str, ...]:
-        """Return the concepts that it names, which are none in most suites."""
-        return ()
+        """Return the concepts that it names: none in a suite without this setting."""
+        concepts: tuple[str, ...] = getattr(self, "concepts", ())
+        return concepts
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -193,6 +194,11 @@ class CorpusSource(StrictModel):
 
     source: str = "planted"
     """`planted`, `real` or the folder."""
+
+    @property
+    def kind(self) -> str:
+        """Return the source as names of runs and rows say it, `folder` for any folder."""
+        return self.source if self.source in NAMED_SOURCES else "folder"
 
 
 class PassagesSource(CorpusSource):
@@ -367,11 +373,6 @@ class ConceptsConfig(ReadingConfig):
         if self.protocol == "published" and self.steering.reading == "lazy":
             raise ValueError("protocol published reads every opening at every strength: steering.reading must be whole")
         return self
-
-    @property
-    def concept_ids(self) -> tuple[str, ...]:
-        """Return the concepts that it names."""
-        return self.concepts
 
     @property
     def data_name(self) -> str:

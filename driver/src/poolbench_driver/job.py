@@ -13,7 +13,7 @@ from poolbench.statuses import RunState
 from poolbench.telemetry.ids import identified
 from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble, why_empty
-from poolbench_driver.cluster.session import Session
+from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.config import RunConfig
 from poolbench_driver.contract.abilities import Concludes, Conclusion
 from poolbench_driver.contract.registry import SUITES
@@ -23,7 +23,7 @@ from poolbench_driver.loop import FoundDamageError, OutdatedPlanError, RunLoop, 
 from poolbench_driver.loop.progress import Display, Recording
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.text import ending_of
-from poolbench_driver.records import Run
+from poolbench_driver.records import Run, recall_concepts
 from poolbench_driver.records.folder import write_failures, write_manifest, write_model, write_table
 from poolbench_driver.records.progress import FirstFigures
 from poolbench_driver.records.writer import RunWriter
@@ -197,3 +197,12 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     if not isinstance(plan.config, info.config):
         raise TypeError(f"a plan of {info.id} needs {info.config.__name__} and has {type(plan.config).__name__}")
     return Job(plan, session)
+
+
+def prepare_again(run: Run, session: Session | None = None) -> Job:
+    """Plan a run as its folder says, with the concepts and the model that it measured.
+
+    Raise PoolbenchError if no cluster is at hand, or the run cannot be planned here.
+    """
+    recall_concepts(run)
+    return prepare(run.config, session or open_session(), run.model)

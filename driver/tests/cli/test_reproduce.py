@@ -16,6 +16,7 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.records import Run
 from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.results import result_table
+from poolbench_driver.suites.poolbench.published_table import settings_of_run
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def table(tmp_path: Path) -> Path:
 
 def finished(output: Path, **settings: Any) -> Run:
     """A run folder as a finished run leaves it, of the rows above."""
-    chosen = {**TABLE.settings_of_run(MODEL, "corpora/published"), **settings}
+    chosen = {**settings_of_run(TABLE, MODEL, "corpora/published"), **settings}
     folder = create_run(output, load_run_config(None, chosen))
     write_table(folder, "results", result_table(CORRECTED))
     write_table(folder, "published", result_table(PUBLISHED))

@@ -44,11 +44,11 @@ from poolbench_driver.find.baselines import (
 from poolbench_driver.find.necessity import plan_necessity
 from poolbench_driver.find.selection import Candidate, select
 from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.steering import Texts
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.vectors.card import CardMeasure, Strength
 
 LAYER, BEST = 3, Candidate(3, "A1_mean", "A1_mean", "C1")
@@ -133,7 +133,7 @@ def test_examples_stand_before_each_opening(artifacts: Artifacts) -> None:
 SIZES = ("budget.num_train=40", "budget.num_test=20", "budget.num_bootstrap=50")
 
 
-def plan_of(sets: tuple[str, ...] = SIZES, **settings: Any) -> PoolBenchPlan:
+def plan_of(sets: tuple[str, ...] = SIZES, **settings: Any) -> ConceptsPlan:
     search = FindSettings(concept="contrast", model="demo", budget="small", corpus="planted", sets=sets, **settings)
     config = search.steering(LAYER, ["A1_mean"])
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked

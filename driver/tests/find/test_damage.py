@@ -22,9 +22,9 @@ from poolbench_driver.find.figures import pair_accuracy, strength_at, text_damag
 from poolbench_driver.find.page import search_page
 from poolbench_driver.find.search import SearchResult, _with_figures
 from poolbench_driver.find.selection import select
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.pages.html import html_of
 from poolbench_driver.pages.text import json_of
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Strength, VectorCard
 from poolbench_driver.vectors.words import facts_of, measures_of
 

@@ -16,9 +16,9 @@ from poolbench.errors import ConfigError, CorpusError, InputError
 from poolbench_driver.find.held_out import HeldOutText
 from poolbench_driver.find.judge import RATINGS, TO_RATE, Judge, number_in, read_ratings
 from poolbench_driver.find.page import search_page
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.pages.text import json_of
 from poolbench_driver.queries.endpoint import EndpointModel
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 
 from .test_damage import result

@@ -17,9 +17,9 @@ from poolbench.steps.steerer import DIRECTIONS, GENERATE, PROMPTS
 from poolbench_driver.find.damage import DamageTask
 from poolbench_driver.find.limit import STEERED, limit_of, openings_of, plan_limit
 from poolbench_driver.find.settings import FindSettings
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft
 from poolbench_driver.statistics.limits import HarmLevels
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import Limit, Source, Strength, VectorCard
 from poolbench_driver.vectors.words import facts_of
 
@@ -29,22 +29,22 @@ LEVELS = FindSettings(concept="contrast").harm_levels
 
 
 @pytest.fixture
-def plan() -> PoolBenchPlan:
+def plan() -> ConceptsPlan:
     return plan_of(("budget.num_train=40", "budget.num_test=16", "budget.num_openings=12"))
 
 
 @pytest.fixture
-def task(plan: PoolBenchPlan) -> DamageTask:
+def task(plan: ConceptsPlan) -> DamageTask:
     source = Source(tool="test", artifact="prober.probe.1")
     return DamageTask(plan, "run", vector_cards.vector_of(3, source=source), "C1", 0.2)
 
 
 @pytest.fixture
-def ids(plan: PoolBenchPlan) -> list[str]:
+def ids(plan: ConceptsPlan) -> list[str]:
     return openings_of(plan.scope.config)["prompt_id"].to_pylist()
 
 
-def test_no_opening_of_the_choice_is_among_them(plan: PoolBenchPlan, ids: list[str]) -> None:
+def test_no_opening_of_the_choice_is_among_them(plan: ConceptsPlan, ids: list[str]) -> None:
     used = [f"neutral-54-{number:02d}" for number in range(12)]
     chose, read = split_openings(used, plan.scope.config.seed)
     assert len(chose) == len(read) == 6 and len(ids) == 54 - 6

@@ -23,8 +23,8 @@ from poolbench_driver.find.necessity import (
     necessity_part,
 )
 from poolbench_driver.find.scoring import ScoredKeys
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.stages.stage import PlannedWork
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 
 RULES = SteeringRules(num_bootstrap=300)

@@ -33,9 +33,9 @@ from poolbench_driver.find.robustness import (
     variants_of,
     with_context,
 )
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, PlannedWork
 from poolbench_driver.stages.steering import Scorers, plan_scorers
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import Application, CardMeasure, Source, Strength, Vector
 
 from .test_baselines import plan_of
@@ -45,13 +45,13 @@ PASSAGES = ["One two\nthree.", "Four five.", "Six seven eight."]
 
 
 @pytest.fixture
-def plan() -> PoolBenchPlan:
+def plan() -> ConceptsPlan:
     sizes = {"num_train": 40, "num_test": 16, "num_bootstrap": 300, "num_openings": 12}
     return plan_of(tuple(f"budget.{name}={size}" for name, size in sizes.items()))
 
 
 @pytest.fixture
-def vector_of(plan: PoolBenchPlan) -> Callable[..., Vector]:
+def vector_of(plan: ConceptsPlan) -> Callable[..., Vector]:
     """`vector_of(concept, seed, **fields of the card)`: a vector of the model at the layer."""
 
     def make(concept: str, seed: int, layers: tuple[int, ...] = (LAYER,), **fields: Any) -> Vector:
@@ -66,7 +66,7 @@ def vector_of(plan: PoolBenchPlan) -> Callable[..., Vector]:
 
 
 @pytest.fixture
-def task(plan: PoolBenchPlan, vector_of: Callable[..., Vector]) -> DamageTask:
+def task(plan: ConceptsPlan, vector_of: Callable[..., Vector]) -> DamageTask:
     return DamageTask(plan, "run", vector_of(CONCEPT, 0), "C1", STRENGTH)
 
 
@@ -77,7 +77,7 @@ def openings() -> dict[str, str]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, plan: PoolBenchPlan) -> Bench:
+def bench(tmp_path: Path, plan: ConceptsPlan) -> Bench:
     """A store with what the runs of a search leave there."""
     bench = Bench(tmp_path)
     assert plan.steering is not None
@@ -324,7 +324,7 @@ def fill_compositions(bench: Bench, task: DamageTask, others: list[Vector], open
     ],
 )  # fmt: skip
 def test_a_wrong_paraphrase_is_refused_with_its_line(
-    plan: PoolBenchPlan, tmp_path: Path, content: str, message: str, error: type[Exception]
+    plan: ConceptsPlan, tmp_path: Path, content: str, message: str, error: type[Exception]
 ) -> None:
     (tmp_path / "p.jsonl").write_text(content)
     with pytest.raises(error, match=message):
@@ -332,7 +332,7 @@ def test_a_wrong_paraphrase_is_refused_with_its_line(
 
 
 def test_vectors_that_do_not_fit_are_refused(
-    plan: PoolBenchPlan, vector_of: Callable[..., Vector], tmp_path: Path
+    plan: ConceptsPlan, vector_of: Callable[..., Vector], tmp_path: Path
 ) -> None:
     def saved(name: str, vector: Vector) -> Path:
         vector.save(tmp_path / name)

@@ -9,7 +9,7 @@ import pytest
 
 from poolbench.config import resolve_model
 from poolbench.errors import ModelError
-from poolbench_driver.models.describe import ModelInfo, _local_shape, describe
+from poolbench_driver.models.describe import ModelInfo, _local_shape, describe, model_folder
 
 
 def test_a_model_folder_must_be_whole(tmp_path: Path) -> None:
@@ -59,3 +59,8 @@ def test_weights_are_counted_in_all_files_and_survive_the_record(tmp_path: Path)
     (tmp_path / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match=r"model\.safetensors cannot be read as safetensors"):
         _local_shape(tmp_path)
+
+
+def test_models_have_the_names_of_the_published_layout() -> None:
+    names = {"llama-3.1-8b": "llama3_8b", "demo": "demo", "owner/model-1": "owner_model-1", "/models/mine": "mine"}
+    assert {name: model_folder(name) for name in names} == names

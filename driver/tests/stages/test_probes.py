@@ -23,9 +23,9 @@ from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import open_display
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import make_plan
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
-from poolbench_driver.suites.poolbench.plan import make_plan
 
 WIDTH = 4
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)

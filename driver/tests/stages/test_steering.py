@@ -17,9 +17,9 @@ from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.ranks import build_ranks
 from poolbench_driver.results import RESULT_SCHEMA
+from poolbench_driver.stages.plan import make_plan, num_texts
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:

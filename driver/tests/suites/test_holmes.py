@@ -24,11 +24,12 @@ from poolbench.statuses import Status
 from poolbench.steps import prober as steps
 from poolbench.steps.extractor import EXTRACT, RandomWeights
 from poolbench.storage import Artifacts, open_store
-from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData
+from poolbench_corpora.probing import PROBING_INSTANCES, PROBING_PASSAGES, ProbingData, ProbingSet, ProbingSets
 from poolbench_driver.assemble import rank_rows
 from poolbench_driver.cli.planning import plan_data
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.registry import SUITES
+from poolbench_driver.corpora.sources import chosen_sets
 from poolbench_driver.evidence import evidence_of, keep_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.pages.boards.power import neighbours
@@ -40,9 +41,9 @@ from poolbench_driver.stages import probing_sets
 from poolbench_driver.statistics.mcnemar import mcnemar_power, mcnemar_size
 from poolbench_driver.suites.holmes import plan as planning
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell, chosen_sets, plan, strategies_of
+from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope, ProbeCell, plan, strategies_of
 from poolbench_driver.suites.holmes.rates import compared, published_rates, winning_rates
-from poolbench_driver.suites.holmes.report import joined
+from poolbench_driver.suites.holmes.report import page_of_view
 from poolbench_driver.suites.holmes.rows import entrant_of
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
@@ -51,9 +52,13 @@ MODEL = ModelInfo(resolve_model("demo"), 6, 256)
 SETS = ("planted-pos", "planted-role", "planted-random")
 
 
+def sets_of(config: HolmesConfig) -> tuple[ProbingSets, list[ProbingSet]]:
+    return chosen_sets(config.sets, config.corpus.source)
+
+
 def _scope(**settings: Any) -> HolmesScope:
     config = HolmesConfig(suite="holmes", **{"sets": SETS, **settings})
-    catalogue, sets = chosen_sets(config)
+    catalogue, sets = sets_of(config)
     data, _ = catalogue.read_all(sets, config.seed)
     data = {name: thinned(each, config) for name, each in data.items()}
     return HolmesScope(config, MODEL, tuple(strategies_of(config)), {each.id: each for each in sets}, data, ())
@@ -126,15 +131,15 @@ def test_runs_with_settings_of_their_own_keep_their_names() -> None:
 
 
 def test_the_sets_that_ship_are_those_of_real_text() -> None:
-    _, sets = chosen_sets(configured(model="smollm2-135m"))
+    _, sets = sets_of(configured(model="smollm2-135m"))
     assert Counter(each.fidelity for each in sets) == {"same": 82, "rebuilt": 26}
 
 
 def test_without_the_sets_that_ship_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POOLBENCH_ASSETS", str(tmp_path / "nowhere"))
     with pytest.raises(CorpusError, match=r"real are not here, and --corpus planted needs none.*set POOLBENCH_A"):
-        chosen_sets(configured(model="smollm2-135m"))
-    assert len(chosen_sets(configured(model="smollm2-135m", corpus={"source": "planted"}))[1]) == 15
+        sets_of(configured(model="smollm2-135m"))
+    assert len(sets_of(configured(model="smollm2-135m", corpus={"source": "planted"}))[1]) == 15
 
 
 def test_models_of_one_board_are_measured_on_one_corpus() -> None:
@@ -145,24 +150,24 @@ def test_models_of_one_board_are_measured_on_one_corpus() -> None:
 
 
 def test_sets_are_chosen_by_id_pattern_or_corpus() -> None:
-    _, planted = chosen_sets(HolmesConfig(suite="holmes"))
+    _, planted = sets_of(HolmesConfig(suite="holmes"))
     assert len(planted) == 15 and {each.fidelity for each in planted} == {"planted"}
     assert {each.type for each in planted} == {"syntax", "morphology", "semantics", "reasoning", "discourse"}
-    _, some = chosen_sets(HolmesConfig(suite="holmes", sets=("planted-p*", "planted-random")))
+    _, some = sets_of(HolmesConfig(suite="holmes", sets=("planted-p*", "planted-random")))
     assert {"planted-pos", "planted-random"} <= {each.id for each in some} < {each.id for each in planted}
     with pytest.raises(UnknownNameError, match="planted-pos"):
-        chosen_sets(HolmesConfig(suite="holmes", sets=("planted-poss",)))
+        sets_of(HolmesConfig(suite="holmes", sets=("planted-poss",)))
 
 
 def test_planted_sets_are_never_chosen_beside_real_text(tmp_path: Path) -> None:
-    _, planted = chosen_sets(HolmesConfig(suite="holmes", sets=("*",)))
+    _, planted = sets_of(HolmesConfig(suite="holmes", sets=("*",)))
     assert {each.fidelity for each in planted} == {"planted"}
     with pytest.raises(CorpusError, match=r"planted-pos: no such set in corpus real; name another corpus"):
-        chosen_sets(HolmesConfig(suite="holmes", sets=("planted-pos",), corpus={"source": "real"}))
+        sets_of(HolmesConfig(suite="holmes", sets=("planted-pos",), corpus={"source": "real"}))
     definition = "id: own\ntype: syntax\nphenomenon: own\ninput: text\nsource: own\nrevision: '1'\nlicence: CC0-1.0\n"
     definition += "citation: none\nfidelity: same\nreader: table\nparameters: {file: own.csv}\n"
     (tmp_path / "own.yaml").write_text(definition)
-    _, own = chosen_sets(HolmesConfig(suite="holmes", sets=("*",), corpus={"source": str(tmp_path)}))
+    _, own = sets_of(HolmesConfig(suite="holmes", sets=("*",), corpus={"source": str(tmp_path)}))
     assert [each.id for each in own] == ["own"]
 
 
@@ -643,7 +648,7 @@ def test_several_runs_share_one_board(folder: Run, tmp_path: Path) -> None:
     assert len(both.entrants) == 2 * len(own.entrants)
     assert both.entrants[0].name == "demo A1_mean final" and both.entrants[-1].name.startswith("second")
     assert (both.entrants[0].value() or 0) > (own.entrants[0].value() or 0)
-    board = joined([folder, other], BLANK).board
+    board = page_of_view(both, BLANK).board
     assert "second A1_mean final" in [texts[0] for texts in texts_of(board)]
     copy_renamed("predictions")
     tested = view_over([folder, other])  # on the test instances that both models have

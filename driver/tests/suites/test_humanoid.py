@@ -35,6 +35,7 @@ from poolbench_driver.contract.page import Answer, Page
 from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.models.training import read_amounts
 from poolbench_driver.pages.boards.power import neighbours
 from poolbench_driver.records import Run
 from poolbench_driver.records.folder import create_run
@@ -46,7 +47,6 @@ from poolbench_driver.suites.humanoid.pictures import by_amount
 from poolbench_driver.suites.humanoid.plan import HumanoidPlan, HumanoidScope, fine_tunes, plan
 from poolbench_driver.suites.humanoid.report import report
 from poolbench_driver.suites.humanoid.rows import _favourites, assemble, variance_by_word
-from poolbench_driver.suites.humanoid.training import read_amounts
 from poolbench_driver.suites.humanoid.view import HumanoidView, Tune
 from poolbench_driver.suites.humanoid.words import read_words
 

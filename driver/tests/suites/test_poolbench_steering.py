@@ -13,6 +13,7 @@ from poolbench.errors import CellError, InputError
 from poolbench.pooling import STRATEGIES
 from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statistics.response import ResponseGrid, SteeredTables, split_openings
+from poolbench_driver.measures.response import CURVE_STATISTICS, SteeringRules
 from poolbench_driver.suites.poolbench.d2 import (
     D2_METRICS,
     d2_measures,
@@ -28,7 +29,6 @@ from poolbench_driver.suites.poolbench.d3 import (
     d3_rep_measure,
     published_d3,
 )
-from poolbench_driver.suites.poolbench.measures.response import CURVE_STATISTICS, SteeringRules
 from poolbench_driver.suites.poolbench.steering_results import CellTexts, SteeredCell
 
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)

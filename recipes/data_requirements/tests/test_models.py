@@ -13,7 +13,7 @@ from recipes.personas.check import load_model
 from poolbench.config import asset_path, change_revision, resolve_model
 from poolbench.steps.extractor import ChangeParams
 from poolbench_corpora.probing import ProbingSets
-from poolbench_driver.suites.humanoid.training import mean_loss
+from poolbench_driver.models.training import mean_loss
 from poolbench_extractor.models.load import load_decoder
 
 TEXTS = [f"The {noun} stood near the old gate while it rained in the town." for noun in ("teacher", "chair", "dog")]

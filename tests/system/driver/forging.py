@@ -26,10 +26,10 @@ from poolbench_driver.results import result_table, results_digest
 from poolbench_driver.sharing import bundle as bundles
 from poolbench_driver.sharing.rerun import Rerun
 from poolbench_driver.sharing.signatures import sign
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.probes import ConceptProbes, probe_params
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.poolbench import verification as of_suite
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages
@@ -101,7 +101,7 @@ class Made(NamedTuple):
     """A finished run, its bundle, and the key that signed it."""
 
     bench: Bench
-    plan: PoolBenchPlan
+    plan: ConceptsPlan
     folder: Run
     bundle: Path
     key: Path

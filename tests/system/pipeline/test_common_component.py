@@ -27,8 +27,8 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.corpora.sources import at_most
 from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts as Texts
 from poolbench_extractor.models.load import load_decoder
@@ -47,7 +47,7 @@ SETTINGS: dict[str, Any] = {
     "layers": [LAYER],
     "budget": {"num_train": 40, "num_test": 20, "num_bootstrap": 50},
 }
-Finished = tuple[PoolBenchPlan, Artifacts]
+Finished = tuple[ConceptsPlan, Artifacts]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from poolbench_driver.find.damage import (
     pairs_table,
 )
 from poolbench_driver.records.record import RunRecords, encode_keys
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.vectors.card import Source, Vector
 from poolbench_extractor.service import create
 
@@ -35,18 +35,18 @@ SENTENCES = ("The cats are here.", "The cats is here.")
 
 
 @pytest.fixture
-def plan() -> PoolBenchPlan:
+def plan() -> ConceptsPlan:
     """The plan of a run that steers at one layer."""
     return plan_of()
 
 
 @pytest.fixture
-def vector(plan: PoolBenchPlan) -> Vector:
+def vector(plan: ConceptsPlan) -> Vector:
     return vector_of(LAYER, source=Source(tool="test", artifact="prober.probe.1"))
 
 
 @pytest.fixture
-def bench(tmp_path: Path, plan: PoolBenchPlan, vector: Vector) -> Bench:
+def bench(tmp_path: Path, plan: ConceptsPlan, vector: Vector) -> Bench:
     """A store with what the runs of a search leave there."""
     bench = Bench(tmp_path)
     bench.service = create()  # type: ignore[assignment]
@@ -63,7 +63,7 @@ def bench(tmp_path: Path, plan: PoolBenchPlan, vector: Vector) -> Bench:
     return bench
 
 
-def measured(bench: Bench, plan: PoolBenchPlan, vector: Vector, texts: UserTexts) -> tuple[Damage, Notes]:
+def measured(bench: Bench, plan: ConceptsPlan, vector: Vector, texts: UserTexts) -> tuple[Damage, Notes]:
     session, notes = job_of(bench, plan).session, Notes()
     consumer = Consumer(bench.queue, Worker(bench.service, bench.artifacts, bench.leases))
     with consuming([consumer]):
@@ -84,7 +84,7 @@ def log_probs(
 
 
 def test_figures_are_those_of_a_hook_on_test_passages_without_the_concept(
-    bench: Bench, plan: PoolBenchPlan, vector: Vector
+    bench: Bench, plan: ConceptsPlan, vector: Vector
 ) -> None:
     damage, notes = measured(bench, plan, vector, UserTexts())
     texts = benign_of(plan, UserTexts(), job_of(bench, plan).session)
@@ -118,7 +118,7 @@ def test_figures_are_those_of_a_hook_on_test_passages_without_the_concept(
     assert direct.promoted[0].token == tokenizer.decode([int(head.argmax())]) and at_strength.strength == 0.2
 
 
-def test_a_second_call_sends_nothing_and_pairs_one_task_more(bench: Bench, plan: PoolBenchPlan, vector: Vector) -> None:
+def test_a_second_call_sends_nothing_and_pairs_one_task_more(bench: Bench, plan: ConceptsPlan, vector: Vector) -> None:
     few = pa.table({"passage_id": ["a", "b"], "text": ["Rain fell.", "The tide was high."], "group": ["a", "b"]})
     first, notes = measured(bench, plan, vector, UserTexts(texts=few))
     again, second_notes = measured(bench, plan, vector, UserTexts(texts=few))
@@ -135,7 +135,7 @@ def test_a_second_call_sends_nothing_and_pairs_one_task_more(bench: Bench, plan:
     assert len(kept) == 6 and sum(key.startswith("extractor.damage.") for key in kept) == 4
 
 
-def test_a_task_that_fails_leaves_nulls_with_its_reason(bench: Bench, plan: PoolBenchPlan, vector: Vector) -> None:
+def test_a_task_that_fails_leaves_nulls_with_its_reason(bench: Bench, plan: ConceptsPlan, vector: Vector) -> None:
     rows = [{"direction_id": "C3", "vector": vector.vectors[LAYER].tolist()}]
     bench.artifacts.write_table("prober.probe.2", table_from_rows(rows, directions_schema(plan.scope.model.width)))
     source = vector.card.source.model_copy(update={"artifact": "prober.probe.2"})

@@ -23,10 +23,10 @@ from poolbench_driver.find.held_out import HeldOutText, held_out_texts, text_key
 from poolbench_driver.find.scoring import scorers_of
 from poolbench_driver.find.selection import Candidate, Selection, select
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts, side_effect
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.records import Run
 from poolbench_driver.records.folder import create_run, write_table
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_scorer.classifiers.scorer import load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.service import ScorerService
@@ -38,7 +38,7 @@ READ = OPENINGS[3:]
 
 
 @pytest.fixture
-def plan() -> PoolBenchPlan:
+def plan() -> ConceptsPlan:
     sizes = ("budget.num_train=40", "budget.num_test=60", "budget.num_scorer=80", "budget.num_bootstrap=200")
     return plan_of(sizes)
 
@@ -50,7 +50,7 @@ def selection() -> Selection:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, plan: PoolBenchPlan) -> Bench:
+def bench(tmp_path: Path, plan: ConceptsPlan) -> Bench:
     """A store with texts: the steered ones are passages with another concept, the unsteered ones are without it."""
     bench = Bench(tmp_path)
     bench.service = ScorerService(lambda: bench.artifacts)  # type: ignore[assignment]
@@ -71,7 +71,7 @@ def bench(tmp_path: Path, plan: PoolBenchPlan) -> Bench:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, plan: PoolBenchPlan, bench: Bench) -> Run:
+def folder(tmp_path: Path, plan: ConceptsPlan, bench: Bench) -> Run:
     folder = create_run(tmp_path / "runs", plan.scope.config)
     rows = [
         {
@@ -87,7 +87,7 @@ def folder(tmp_path: Path, plan: PoolBenchPlan, bench: Bench) -> Run:
 
 
 @pytest.fixture
-def texts(plan: PoolBenchPlan, folder: Run, bench: Bench, selection: Selection) -> list[HeldOutText]:
+def texts(plan: ConceptsPlan, folder: Run, bench: Bench, selection: Selection) -> list[HeldOutText]:
     return held_out_texts(plan, folder, bench.artifacts, CONCEPT, selection)
 
 
@@ -100,7 +100,7 @@ def test_the_texts_are_those_of_the_held_out_openings_at_the_chosen_strength(tex
 
 @pytest.mark.lane(name="series")
 def test_scorers_are_trained_on_request_and_read_the_texts_in_one_task(
-    bench: Bench, plan: PoolBenchPlan, texts: list[HeldOutText]
+    bench: Bench, plan: ConceptsPlan, texts: list[HeldOutText]
 ) -> None:
     effects, session = SideEffects(plan, "run", CONCEPT, STRATEGY, texts), job_of(bench, plan).session
     notes = Notes()
@@ -153,7 +153,7 @@ def test_the_rise_is_paired_and_needs_a_valid_scorer_and_openings(texts: list[He
 
 
 def test_a_neighbour_that_was_removed_is_a_null(
-    bench: Bench, plan: PoolBenchPlan, texts: list[HeldOutText], monkeypatch: pytest.MonkeyPatch
+    bench: Bench, plan: ConceptsPlan, texts: list[HeldOutText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lonely = replace(CONCEPTS.get(CONCEPT), id="lonely", neighbours=Neighbours("removed"))
     monkeypatch.setattr(CONCEPTS, "find", lambda name: lonely if name == "lonely" else None)

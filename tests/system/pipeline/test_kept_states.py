@@ -31,11 +31,11 @@ from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.states import imported_model
 from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, committed_keys
 from poolbench_driver.suites.ce_bench.concepts import concept_rows, readers
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 pytestmark = pytest.mark.lane(name="series")
 
@@ -64,7 +64,7 @@ class Runner:
     def __init__(self, folder: Path, handlers: dict[str, Callable[[Task, TaskIO], None]]) -> None:
         self.artifacts, self.handlers = Artifacts(FolderStore(folder)), handlers
 
-    def plan(self, strategies: Iterable[str], **settings: Any) -> PoolBenchPlan:
+    def plan(self, strategies: Iterable[str], **settings: Any) -> ConceptsPlan:
         config = load_run_config(None, {**SETTINGS, "layers": LAYERS, **settings})
         specs = [STRATEGIES.get(name) for name in strategies]
         model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked

@@ -20,8 +20,8 @@ from poolbench.texts import load_openings
 from poolbench_corpora.planted import build_planted
 from poolbench_driver.find.baselines import steered_gain
 from poolbench_driver.find.selection import Candidate, select
-from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
+from poolbench_driver.measures.prompting import paired_gain
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import PassageTexts
 from poolbench_extractor.models.load import load_decoder

@@ -21,8 +21,8 @@ from poolbench_driver.records.folder import create_run, write_table
 from poolbench_driver.release.scorers import export_scorers
 from poolbench_driver.release.source import Export
 from poolbench_driver.results import result_table
+from poolbench_driver.stages.plan import make_plan
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_scorer.classifiers.scorer import load_scorer
 from poolbench_scorer.classifiers.scoring import score_texts
 from poolbench_scorer.training.imported import import_scorer

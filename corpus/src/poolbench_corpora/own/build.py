@@ -1,7 +1,7 @@
 """From settings and files of a user to PASSAGES and a concept: pairs, documents, splits, and what is to be said."""
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.config import ConceptSettings
 from poolbench.contracts.tables import PASSAGES
 from poolbench.errors import ConfigError, CorpusError
+from poolbench.grouping import grouped
 from poolbench.statistics.folds import connected_groups
 from poolbench.texts import count_words, words_of
 from poolbench_corpora.near import infer_documents
@@ -131,9 +132,7 @@ def _splits(table: pa.Table, seed: int) -> list[str]:
     """Return the split of each passage. Groups of documents and pairs go, largest first, where most is missing."""
     labels = np.array(table["label"].to_pylist())
     groups = connected_groups(table["doc_id"].to_pylist(), table["pair_id"].to_pylist())
-    members: dict[int, list[int]] = defaultdict(list)
-    for row, group in enumerate(groups.tolist()):
-        members[group].append(row)
+    members = grouped((group, row) for row, group in enumerate(groups.tolist()))
     names = table["passage_id"].to_pylist()
     mixed = {group: hashlib.sha256(f"{seed}:{names[rows[0]]}".encode()).hexdigest() for group, rows in members.items()}
     order = sorted(members, key=lambda group: (-len(members[group]), mixed[group]))

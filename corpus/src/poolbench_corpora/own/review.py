@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.concepts import Concept
+from poolbench.grouping import grouped
 from poolbench.statistics.folds import MIN_GROUPS, connected_groups
 from poolbench.word_rules import seed_pattern
 from poolbench_corpora.audit.training import FEW_GROUPS, LARGE_DOCUMENT
@@ -108,10 +109,7 @@ def _texts(concept: Concept, passages: pa.Table) -> Iterator[Remark]:
 
 
 def _pairs(passages: pa.Table) -> Iterator[Remark]:
-    pairs: dict[str, list[str]] = {}
-    for row in passages.to_pylist():
-        if row["pair_id"] is not None:
-            pairs.setdefault(row["pair_id"], []).append(row["text"])
+    pairs = grouped((row["pair_id"], row["text"]) for row in passages.to_pylist() if row["pair_id"] is not None)
     if not pairs:
         yield Remark(
             "note",

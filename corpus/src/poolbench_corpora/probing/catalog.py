@@ -1,6 +1,6 @@
 """The known probing sets: of this package, that ship, and of folders of users; and those that are absent."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -105,14 +105,11 @@ class ProbingSets:
         """Return the tables of a set. Raise CorpusError or ConfigError if it cannot be read, or is empty."""
         return probing_data(definition, samples_of(definition), seed)
 
-    def read_all(
-        self, definitions: Iterable[ProbingSet], seed: int = 0, progress: Callable[[str], None] = lambda name: None
-    ) -> tuple[dict[str, ProbingData], list[Note]]:
+    def read_all(self, definitions: Iterable[ProbingSet], seed: int = 0) -> tuple[dict[str, ProbingData], list[Note]]:
         """Return the tables of several sets by id, and a note for each set that cannot be read."""
         data_by_id: dict[str, ProbingData] = {}
         notes: list[Note] = []
         for definition in definitions:
-            progress(definition.id)
             try:
                 data_by_id[definition.id] = self.read(definition, seed)
             except PoolbenchError as error:

@@ -1,7 +1,7 @@
 """Probing data as tables: distinct passages, and instances that refer to them; and as passages of a concept."""
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.errors import CorpusError
+from poolbench.grouping import grouped
 from poolbench.statistics.folds import connected_groups, drawn_splits
 from poolbench_corpora.probing.samples import PAIRS, PIECES, Note, ProbingSet, Sample, Span, choose, first_notes
 from poolbench_corpora.reading import is_unlabelled, marks_missing
@@ -203,12 +204,9 @@ _Groups = dict[str, list[dict[str, Any]]]
 
 def seeded_groups(data: ProbingData, seed: int) -> tuple[_Groups, dict[str, list[str]]]:
     """Return the instances of each group, and the groups by the label of their first instance in a seeded order."""
-    groups: _Groups = {}
-    for row in data.instances.to_pylist():
-        groups.setdefault(row["group"], []).append(row)
-    by_label: dict[str, list[str]] = {}
-    for name in sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest()):
-        by_label.setdefault(str(groups[name][0]["label"]), []).append(name)
+    groups = grouped((row["group"], row) for row in data.instances.to_pylist())
+    names = sorted(groups, key=lambda group: hashlib.sha256(f"{seed}:{group}".encode()).hexdigest())
+    by_label = grouped((str(groups[name][0]["label"]), name) for name in names)
     return groups, dict(sorted(by_label.items()))
 
 
@@ -262,9 +260,7 @@ def as_passages(definition: ProbingSet, data: ProbingData, seed: int = 0) -> dic
         splits = drawn_splits(connected_groups(groups), seed).tolist()
     if reason := _reason_against(definition, labels, groups, splits):
         raise CorpusError(f"probing set {definition.id}: {reason}")
-    members: defaultdict[str, list[str]] = defaultdict(list)
-    for row in instances:
-        members[row["group"]].append(row["label"])
+    members = grouped((row["group"], row["label"]) for row in instances)
     paired = all(sorted(group_labels) == labels for group_labels in members.values())
     texts = {row["passage_id"]: row["text"] for row in data.passages.to_pylist()}
     rows = [

@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from poolbench.config import StrictModel
 from poolbench.config.base import read_yaml
 from poolbench.errors import ConfigError
+from poolbench.grouping import grouped
 
 Type = Literal["syntax", "morphology", "semantics", "reasoning", "discourse"]
 Input = Literal["text", "text_pair", "span", "span_pieces", "span_pair"]
@@ -143,9 +144,7 @@ def choose(samples: Sequence[Sample], limit: int, *, balanced: bool = False, see
     """
     if len(samples) <= limit and not balanced:
         return list(samples)
-    groups: defaultdict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.group or sample.id].append(sample)
+    groups = grouped((sample.group or sample.id, sample) for sample in samples)
     taken: set[str] = set()
     room = limit
     for name in _order(groups, balanced, Random(seed)):

@@ -160,12 +160,11 @@ class Run(records.Run):
 
     def _stored(self, keys: set[tuple[TextGroup, str]]) -> dict[Any, Row]:
         """Read texts from the object store. Return their rows by group and id."""
-        from poolbench_driver.cluster.session import open_session
         from poolbench_driver.evidence import store_reader
-        from poolbench_driver.job import prepare
+        from poolbench_driver.job import prepare_again
 
-        session = open_session()
-        read = store_reader(prepare(self.config, session, self.model).plan, session.artifacts)
+        job = prepare_again(self)
+        read = store_reader(job.plan, job.session.artifacts)
         groups = {group for group, _ in keys}
         return {
             (group, row["text_id"]): row

@@ -12,6 +12,7 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
+from poolbench_driver.cli.run import names_of
 from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
@@ -161,11 +162,7 @@ def _definition(name: str, flags: dict[str, Any]) -> Definition:
 
     fields = Definition.model_fields.keys() - {"id"}
     flag_values = {flag: value for flag, value in flags.items() if value is not None and flag in fields}
-    flag_values |= {
-        flag: [part.strip() for part in flag_values[flag].split(",") if part.strip()]
-        for flag in _LISTS
-        if flag in flag_values
-    }
+    flag_values |= {flag: names_of(flag_values[flag]) or [] for flag in _LISTS if flag in flag_values}
     base = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
     return checked({**values, **flag_values}, f"concept {name}")

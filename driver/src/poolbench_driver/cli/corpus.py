@@ -47,10 +47,9 @@ def examples(
 
     from poolbench.errors import CorpusError
     from poolbench_corpora.probing import example_rows
-    from poolbench_driver.config import CorpusSource
-    from poolbench_driver.corpora.sources import NamedSets, chosen_sets
+    from poolbench_driver.corpora.sources import chosen_sets
 
-    catalogue, probing_sets = chosen_sets(NamedSets(tuple(patterns.split(",")), CorpusSource(source=corpus)))
+    catalogue, probing_sets = chosen_sets(patterns.split(","), corpus)
     data, notes = catalogue.read_all(probing_sets, seed)
     for note in notes:
         typer.echo(str(note), err=True)

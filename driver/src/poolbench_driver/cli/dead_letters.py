@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,14 +33,14 @@ _COLUMNS = ("id", "service", "at", "task", "kind", "size", "reason")
 @app.command()
 def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: AsJson = False) -> None:
     """List dead letters, oldest first."""
-    from poolbench_driver.cluster.dead_letters import listed_letters
+    from poolbench_driver.cluster.dead_letters import listed_letters, when
     from poolbench_driver.cluster.services import open_services
 
     rows = listed_letters(open_services()).rows(_selection(service, kind, since))
     if as_json:
         print_data(rows)
     elif rows:
-        short = [{"id": row["id"][:_SHORT], "task": row["task_id"], "at": _when(row["at"])} for row in rows]
+        short = [{"id": row["id"][:_SHORT], "task": row["task_id"], "at": when(row["at"])} for row in rows]
         print_table([row | cells for row, cells in zip(rows, short, strict=True)], _COLUMNS)
     else:
         typer.echo("no dead letters", err=True)
@@ -101,11 +100,6 @@ def drop(
         typer.echo("nothing was dropped", err=True)
         return Exit.DONE
     return _show(letters.drop(selection), every)
-
-
-def _when(at: str | None) -> str:
-    """Return the time of a letter for people, in UTC."""
-    return "unknown" if at is None else f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S}"
 
 
 def _selection(service: str | None, kind: str | None, since: str | None) -> LetterFilter:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from poolbench.contracts.wire import Exit
+from poolbench_driver.cli.run import names_of
 from poolbench_driver.cli.runs import RunName, RunsFolder
 
 if TYPE_CHECKING:
@@ -156,17 +157,17 @@ def opened(what: str, run: str, runs: Path, concepts: str | None, licence: str |
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run, recall_concepts
     from poolbench_driver.release.source import Export, licence_of, releasable_concepts
-    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+    from poolbench_driver.stages.plan import ConceptsPlan
 
     session, folder = open_session(), find_run(runs, run)
     recall_concepts(folder)
     config = of_concepts(folder.config)
-    names = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
+    names = names_of(concepts)
     releasable = releasable_concepts(config.concepts, names)
     if names is None and (withheld := [name for name in config.concepts if name not in releasable]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
     plan = prepare(config, session, folder.model).plan
-    assert isinstance(plan, PoolBenchPlan)
+    assert isinstance(plan, ConceptsPlan)
     return Export(
         folder,
         plan,

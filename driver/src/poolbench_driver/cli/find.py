@@ -96,11 +96,11 @@ def _with_necessity(job: Job) -> Job:
     """Return the run of a layer, and the work of erasing its best vectors, of which count is enough too."""
     from poolbench_driver.find.necessity import plan_necessity
     from poolbench_driver.find.search import candidates_of
+    from poolbench_driver.stages.plan import ConceptsPlan
     from poolbench_driver.stages.stage import Stage, joined
-    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
     plan = job.plan
-    assert isinstance(plan, PoolBenchPlan)
+    assert isinstance(plan, ConceptsPlan)
     candidates = list(candidates_of(plan.scope.config, plan.scope.steering_layer))
     further = plan_necessity(plan, candidates, job.session.artifacts)
     return replace(job, plan=replace(plan, work=joined([Stage(plan.work), further])))

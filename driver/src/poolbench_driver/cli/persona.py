@@ -13,7 +13,7 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from poolbench_driver.suites.humanoid.training import Training
+    from poolbench_driver.models.training import Training
 
 app = typer.Typer(help="Fine-tunes of a model on sentences.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -42,8 +42,8 @@ def train(
 ) -> int:
     """Train a LoRA adapter on sentences, for `run --suite humanoid --after FOLDER`."""
     from poolbench_driver.models import obtain
+    from poolbench_driver.models.training import Training
     from poolbench_driver.queries.texts import read_texts
-    from poolbench_driver.suites.humanoid.training import Training
 
     earlier = _earlier_epochs(save_epochs, epochs)
     lines = read_texts(sentences)
@@ -75,7 +75,7 @@ def _train(sentences: list[tuple[str, str]], ref: ModelRef, training: Training, 
     """Train up to the last epoch of `folders`, and write one adapter for each epoch."""
     import torch
 
-    from poolbench_driver.suites.humanoid.training import load_base, new_adapter, save_adapter, train_adapter
+    from poolbench_driver.models.training import load_base, new_adapter, save_adapter, train_adapter
 
     model, tokenizer = load_base(ref)
     _check_lengths(sentences, tokenizer)
@@ -108,7 +108,7 @@ def _earlier_epochs(save_epochs: str | None, epochs: int) -> list[int]:
 
 def _require_same(folder: Path, training: Training) -> None:
     """Raise ConfigError if a folder is there and does not hold what this command makes."""
-    from poolbench_driver.suites.humanoid.training import read_record
+    from poolbench_driver.models.training import read_record
 
     if folder.exists() and read_record(folder) != training.as_record():
         raise ConfigError(f"{folder} is there and was not trained in this way; remove it, or name another --output")
@@ -116,7 +116,7 @@ def _require_same(folder: Path, training: Training) -> None:
 
 def _check_lengths(sentences: list[tuple[str, str]], tokenizer: Any) -> None:
     """Raise InputError for a sentence of one token, and print how many are too long to be read whole."""
-    from poolbench_driver.suites.humanoid.training import MAX_TOKENS
+    from poolbench_driver.models.training import MAX_TOKENS
 
     lengths = [len(ids) for ids in tokenizer([text for _, text in sentences])["input_ids"]]
     for (where, text), length in zip(sentences, lengths, strict=True):

@@ -19,14 +19,11 @@ from poolbench_driver.queries.texts import TextLine, read_lines, read_texts
 if TYPE_CHECKING:
     from poolbench_driver.api.answers import Embeddings, Scores
 
-Texts = Annotated[
-    Path,
-    typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line."),
-]
+_INPUT = typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line.")
 
 
 def embed(
-    input_: Texts,
+    input_: Annotated[Path, _INPUT],
     output: Annotated[Path, typer.Option(help="Where the vectors go: .npy, .parquet or .safetensors.")],
     model: Annotated[str, typer.Option(help="Preset id, folder or Hugging Face id.")] = "demo",
     strategy: Annotated[str, typer.Option(help="Id of a pooling strategy: see `ls strategies`.")] = "A1_mean",
@@ -225,10 +222,7 @@ SHOWN_CHARACTERS = 60
 
 def score(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to score; or give --input.")] = None,
-    input_: Annotated[
-        Path | None,
-        typer.Option("--input", help="A table (CSV, JSONL, ...) with 'text' and perhaps 'id', or .txt, one a line."),
-    ] = None,
+    input_: Annotated[Path | None, _INPUT] = None,
     scorer: Annotated[
         list[str] | None,
         typer.Option(

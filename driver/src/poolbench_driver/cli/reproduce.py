@@ -20,9 +20,9 @@ from poolbench_driver.cli.tables import AsJson, Show, show_tables
 if TYPE_CHECKING:
     from poolbench.settings import ClusterSettings
     from poolbench_driver.config import ConceptsConfig
-    from poolbench_driver.contract.abilities import Need
+    from poolbench_driver.contract.abilities import Need, RepeatsPublished
+    from poolbench_driver.contract.published import PublishedModel, PublishedTable
     from poolbench_driver.records import Run
-    from poolbench_driver.suites.poolbench.published_table import OfficialModel, PublishedTable
 
 
 def num_steered_texts(config: ConceptsConfig) -> int:
@@ -33,11 +33,11 @@ def num_steered_texts(config: ConceptsConfig) -> int:
     return len(config.concepts) * len(strategies) * len(config.budget.strengths) * config.budget.num_openings
 
 
-_CORPUS = "corpora/published"
+_TABLE, _CORPUS = "official", "corpora/published"
 
 
 def reproduce(
-    table: Annotated[str, typer.Option(help="The table: official, or a folder of the same format.")] = "official",
+    table: Annotated[str, typer.Option(help="The table: official, or a folder of the same format.")] = _TABLE,
     model: Annotated[str | None, typer.Option(help="A model of the table; default: the run's.")] = None,
     run: Annotated[
         str | None, typer.Option(help="Run id, 'latest', or a run's folder; default: the newest of the model.")
@@ -69,17 +69,17 @@ def reproduce(
 
     Without a finished run of the model, the run of the table's cells is made first.
     """
-    from poolbench_driver.comparison.published import compare_with_table
-    from poolbench_driver.suites.poolbench.published_table import published_table
+    from poolbench_driver.comparison.published import compare_with_table, suite_of_table
 
     show = show_tables("json" if as_json else display)
-    published = published_table(table)
+    suite = suite_of_table(table)
+    published = suite.published_table(table)
     published.require_columns(column or [])
     changed = bool(start or dry_run or scorers or sets)
     if run is not None and changed:
         raise ConfigError("--run compares a finished run; --start, --dry-run, --scorers and --set are for a new one")
     if settings is not None:
-        _write_settings(published, model, corpus, settings, sets)
+        _write_settings(suite, published, model, corpus, settings, sets)
     folder, code = None if changed else _run_of(published, model, run, output), int(Exit.DONE)
     if folder is None:
         cells = _cells(table, model, corpus, scorers, sets)
@@ -89,7 +89,7 @@ def reproduce(
         for line in cells.left_out:
             typer.echo(line, err=True)
         folder, code = _run_cells(cells.config, output, display)
-    comparison = compare_with_table(folder, published, model, columns=column or [])
+    comparison = compare_with_table(folder, suite, published, model, columns=column or [])
     show_comparison(comparison, show, everything=everything)
     return max(code, Exit.DONE if comparison.compared else Exit.FAILURES)
 
@@ -109,7 +109,7 @@ def _run_of(table: PublishedTable, model: str | None, run: str | None, output: P
     return None
 
 
-def _is_of(table: PublishedTable, folder: Run, official_model: OfficialModel) -> bool:
+def _is_of(table: PublishedTable, folder: Run, official_model: PublishedModel) -> bool:
     try:
         return table.model(folder.config.model) == official_model
     except ConfigError:  # another model, or settings of another version
@@ -124,7 +124,7 @@ def _models(table: PublishedTable) -> str:
 class _Cells:
     """The run that makes the cells of a model, without those that would be null."""
 
-    model: OfficialModel
+    model: PublishedModel
     config: ConceptsConfig
     options: list[str]  # of the command that makes it
     needs: list[Need]
@@ -132,28 +132,28 @@ class _Cells:
 
 
 def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
+    from poolbench_driver.comparison.published import suite_of_table
     from poolbench_driver.config import of_concepts, read_assignments, scorer_settings
     from poolbench_driver.contract.load import load_run_config
-    from poolbench_driver.suites.poolbench.needs import needs_of
-    from poolbench_driver.suites.poolbench.published_table import TABLES, published_table
 
-    published = published_table(table)
+    suite = suite_of_table(table)
+    published = suite.published_table(table)
     if name is None:
         raise ConfigError(f"give --model ({_models(published)})")
     model = published.model(name)
-    settings = {**published.settings_of_run(model, corpus), **scorer_settings(scorers)}
+    settings = {**suite.settings_of_run(published, model, corpus), **scorer_settings(scorers)}
     config = of_concepts(load_run_config(None, settings, read_assignments(sets or [])))
-    options = ["--table", table] if table not in TABLES else []
+    options = ["--table", table] if table != _TABLE else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
     options += ["--scorers", scorers] if scorers else []
     options += [part for setting in sets or [] for part in ("--set", setting)]
     cluster = _cluster()
-    needs = list(needs_of(config, cluster))
+    needs = suite.needs(config, cluster)
     nulls = [need for need in needs if need.nulls and not need.found]
     left = [metric for metric in config.metrics if not any(metric in need.nulls for need in nulls)]
     if nulls and left:
         config = config.model_copy(update={"metrics": tuple(left)})
-        needs = list(needs_of(config, cluster))
+        needs = suite.needs(config, cluster)
     return _Cells(model, config, options, needs, [f"left out, {', '.join(n.nulls)}: no {n}" for n in nulls])
 
 
@@ -197,12 +197,14 @@ def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, 
     show([("what the run needs", rows)], [*lines, *(f"then: {command}" for command in commands)], content)
 
 
-def _write_settings(table: PublishedTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
+def _write_settings(
+    suite: RepeatsPublished, table: PublishedTable, model: str | None, corpus: str, file: Path, sets: list[str] | None
+) -> None:
     import yaml
 
     if model is None:
         raise ConfigError(f"--settings needs --model ({_models(table)})")
     if sets:
         raise ConfigError("--settings writes the settings of the table; change them in the file instead of by --set")
-    text = yaml.safe_dump(table.settings_of_run(table.model(model), corpus), sort_keys=False)
+    text = yaml.safe_dump(suite.settings_of_run(table, table.model(model), corpus), sort_keys=False)
     file.write_text(f"# The run that repeats {table.source['title']}.\n{text}", "utf-8")

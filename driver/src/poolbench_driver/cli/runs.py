@@ -215,12 +215,12 @@ def compare(
         raise UnknownNameError("format", form, FORMATS)
     from poolbench_driver.api import loading
     from poolbench_driver.comparison import as_markdown, as_tables
+    from poolbench_driver.contract.registry import SUITES
     from poolbench_driver.records import find_run
-    from poolbench_driver.suites.poolbench.published_table import TABLES
 
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
     table, _, model = second.partition(":")
-    if table in TABLES and model:
+    if model and any(table in info.published_tables for info in SUITES.all()):
         if names or seed:
             raise ConfigError(f"--across and --seed are for two runs; leave them out with {second}")
         form = "json" if as_json else form
@@ -243,10 +243,10 @@ def _compare_with_table(
 ) -> int:
     """Show the figures of a published table beside those of a run."""
     from poolbench_driver.comparison import as_markdown
-    from poolbench_driver.comparison.published import compare_with_table
-    from poolbench_driver.suites.poolbench.published_table import published_table
+    from poolbench_driver.comparison.published import compare_with_table, suite_of_table
 
-    comparison = compare_with_table(folder, published_table(table), model, metrics=metrics)
+    suite = suite_of_table(table)
+    comparison = compare_with_table(folder, suite, suite.published_table(table), model, metrics=metrics)
     if form == "markdown":
         typer.echo(as_markdown(comparison.tables(everything=everything), comparison.sentence))
     else:

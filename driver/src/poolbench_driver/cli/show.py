@@ -17,7 +17,6 @@ from poolbench_driver.cli.tables import AsJson, print_data, print_table
 
 if TYPE_CHECKING:
     from poolbench_driver.contract.page import Part
-    from poolbench_driver.job import Job
     from poolbench_driver.records import Run
 
 #: Characters that the beginning of a cell's id needs.
@@ -138,21 +137,12 @@ def _stored(folder: Run, block: str, name: str) -> list[dict[str, Any]]:
     """Return the text from the object store; none where that cannot be read, or where it must stay there."""
     from poolbench_driver.contract.evidence import TextGroup
     from poolbench_driver.evidence import store_reader
+    from poolbench_driver.job import prepare_again
 
     with suppress(PoolbenchError):
-        job = _job(folder)
+        job = prepare_again(folder)
         return store_reader(job.plan, job.session.artifacts)(TextGroup(block), [name])
     return []
-
-
-def _job(folder: Run) -> Job:
-    """Return a run as it was planned. Raise PoolbenchError where no cluster or no model is at hand."""
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.job import prepare
-    from poolbench_driver.records import recall_concepts
-
-    recall_concepts(folder)
-    return prepare(folder.config, open_session(), folder.model)
 
 
 def _failed(folder: Run, name: str) -> _Thing | None:
@@ -165,9 +155,10 @@ def _failed(folder: Run, name: str) -> _Thing | None:
 def _planned(folder: Run, name: str) -> _Thing | None:
     """Return a task of the run's plan; None without it, or where no cluster can be asked."""
     from poolbench.steps import label_of
+    from poolbench_driver.job import prepare_again
 
     try:
-        job = _job(folder)
+        job = prepare_again(folder)
     except PoolbenchError:
         return None
     if (task := job.plan.tasks.get(name)) is None:

@@ -131,12 +131,10 @@ def needed_by(runs: Iterable[Run], session: Session) -> set[str]:
 
 def _plan_of(run: Run, session: Session) -> Plan | None:
     """Return the plan of a run; None, with a note, if it cannot be planned here and its record names its keys."""
-    from poolbench_driver.job import prepare
-    from poolbench_driver.records import recall_concepts
+    from poolbench_driver.job import prepare_again
 
     try:
-        recall_concepts(run)
-        return prepare(run.config, session, run.model).plan
+        return prepare_again(run, session).plan
     except PoolbenchError as error:
         if run.record is None:
             raise

@@ -180,6 +180,11 @@ def listed_letters(services: Services) -> DeadLetters | ListedLetters:
     return open_letters() if is_open else ListedLetters(services)
 
 
+def when(at: str | None) -> str:
+    """Return the time of a letter for readers, in UTC."""
+    return "unknown" if at is None else f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S}"
+
+
 def read_since(text: str | None) -> datetime | None:
     """Return the time that `--since` names: an age such as 90m, or a time in ISO 8601, in UTC by default."""
     if text is None:

@@ -1,12 +1,12 @@
 """Differences between two runs: values with intervals over concepts, statuses, ranks."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from poolbench.grouping import grouped
 from poolbench.statistics.bootstrap import bootstrap_counts, mean_interval, percentile_interval
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench.statuses import Status
@@ -92,14 +92,10 @@ def _chosen(rows: Sequence[Row], metrics: Sequence[str] | None) -> list[Row]:
 
 def value_changes(pairing: Pairing, num_resamples: int, seed: int) -> list[Row]:
     """Return rows of value differences. Each metric has the mean over strategies first, then each strategy."""
-    by_metric: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
-    for pair in measured_pairs(pairing):
-        by_metric[pair[0]["metric"]].append(pair)
+    by_metric = grouped((pair[0]["metric"], pair) for pair in measured_pairs(pairing))
     rows: list[Row] = []
     for metric, pairs in by_metric.items():
-        by_strategy: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
-        for pair in pairs:
-            by_strategy[pair[0]["strategy"] or ""].append(pair)
+        by_strategy = grouped((pair[0]["strategy"] or "", pair) for pair in pairs)
         lines = [
             _value_row(metric, name, strategy_pairs, num_resamples, seed)
             for name, strategy_pairs in sorted(by_strategy.items())
@@ -113,9 +109,7 @@ def value_changes(pairing: Pairing, num_resamples: int, seed: int) -> list[Row]:
 
 def _value_row(metric: str, strategy: str, pairs: Sequence[tuple[Row, Row]], num_resamples: int, seed: int) -> Row:
     """Return the mean difference over concepts. Cells of one concept are averaged, because they are not independent."""
-    by_concept: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for a, b in pairs:
-        by_concept[a["concept"] or ""].append((a["value"], b["value"]))
+    by_concept = grouped((a["concept"] or "", (a["value"], b["value"])) for a, b in pairs)
     means_N2 = np.array([np.mean(value_pairs, axis=0) for _, value_pairs in sorted(by_concept.items())])
     differences = means_N2[:, 1] - means_N2[:, 0]
     interval = mean_interval(differences, num_resamples=num_resamples, seed=seed) or (None, None)

@@ -11,17 +11,13 @@ from typing import Any
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.comparison.pairing import SAME_VALUE, read_results
-from poolbench_driver.comparison.render import Titled
-from poolbench_driver.config import of_concepts
+from poolbench_driver.comparison.render import Titled, fixed
+from poolbench_driver.config import DEFAULT_SUITE, of_concepts
+from poolbench_driver.contract.abilities import RepeatsPublished
+from poolbench_driver.contract.published import PublishedColumn, PublishedModel, PublishedStrategy, PublishedTable
+from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.pages.boards.agreement import layer_agreements
 from poolbench_driver.records import Run
-from poolbench_driver.suites.poolbench.presets import other_settings
-from poolbench_driver.suites.poolbench.published_table import (
-    OfficialModel,
-    OfficialStrategy,
-    PublishedColumn,
-    PublishedTable,
-)
 
 #: How the source steered; figures made otherwise are other quantities.
 STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
@@ -59,7 +55,7 @@ class TableComparison:
     """
 
     run: str
-    model: OfficialModel
+    model: PublishedModel
     title: str
     settings: list[str]
     cells: list[ComparedCell]
@@ -99,8 +95,17 @@ class TableComparison:
         }
 
 
+def suite_of_table(name: str) -> RepeatsPublished:
+    """Return the suite that has a published table, and for the folder of a table the default suite."""
+    info = next((info for info in SUITES.all() if name in info.published_tables), SUITES.get(DEFAULT_SUITE))
+    suite = info.load()
+    assert isinstance(suite, RepeatsPublished)
+    return suite
+
+
 def compare_with_table(
     folder: Run,
+    suite: RepeatsPublished,
     table: PublishedTable,
     model: str | None = None,
     *,
@@ -111,6 +116,7 @@ def compare_with_table(
 
     Args:
         folder: The run.
+        suite: The suite of the table.
         table: The table.
         model: The model of the table that the run must have measured; by default any.
         columns: Only these columns of the table; all by default.
@@ -137,7 +143,7 @@ def compare_with_table(
         folder.id,
         measured,
         table.source["title"],
-        [str(setting) for setting in other_settings(config)],
+        suite.other_settings(config),
         [cell for cell in cells if not metrics or cell.metric in metrics],
     )
 
@@ -202,7 +208,7 @@ class RunRows:
 
 
 def compare_cells(
-    table: PublishedTable, model: OfficialModel, run: RunRows, columns: Sequence[str] = ()
+    table: PublishedTable, model: PublishedModel, run: RunRows, columns: Sequence[str] = ()
 ) -> list[ComparedCell]:
     """Return the table's figures of a model beside the run's figures, published definitions first.
 
@@ -219,7 +225,7 @@ def compare_cells(
     ]
 
 
-def compare_layers(table: PublishedTable, model: OfficialModel, run: RunRows) -> list[ComparedCell]:
+def compare_layers(table: PublishedTable, model: PublishedModel, run: RunRows) -> list[ComparedCell]:
     """Return the table's agreement of layers on each concept beside that of the run, by both protocols.
 
     The run's is over those of its strategies that are in the table, at the layers of the table.
@@ -243,8 +249,8 @@ def compare_layers(table: PublishedTable, model: OfficialModel, run: RunRows) ->
 
 
 def _compared(
-    table: PublishedTable, model: OfficialModel, run: RunRows, column: PublishedColumn, protocol: str,
-    strategy: OfficialStrategy, concept: str,
+    table: PublishedTable, model: PublishedModel, run: RunRows, column: PublishedColumn, protocol: str,
+    strategy: PublishedStrategy, concept: str,
 ) -> ComparedCell:  # fmt: skip
     theirs = table.values[model.name, strategy.id, concept, column.id]
     cell = ComparedCell(column.id, strategy.id, concept, protocol, column.ours[protocol], strategy.ours, theirs)
@@ -276,9 +282,9 @@ def _summary_rows(cells: Iterable[ComparedCell]) -> Iterable[Row]:
             "metric": group_cells[0].metric,
             "cells": len(group_cells),
             "compared": len(sizes),
-            "mean difference": _number(fmean(differences) if differences else None),
-            "median |difference|": _number(median(sizes) if sizes else None),
-            "largest": _number(max(sizes, default=None)),
+            "mean difference": fixed(fmean(differences) if differences else None, 5),
+            "median |difference|": fixed(median(sizes) if sizes else None, 5),
+            "largest": fixed(max(sizes, default=None), 5),
             "in our interval": f"{sum(inside)} of {len(inside)}" if inside else "",
             "mostly why not": "".join(f"{reason} ({count})" for reason, count in reasons),
         }
@@ -291,14 +297,10 @@ def _cell_row(cell: ComparedCell) -> Row:
         "ours is": cell.our_strategy or "",
         "concept": cell.concept,
         "protocol": cell.protocol,
-        "theirs": _number(cell.theirs),
-        "ours": _number(cell.ours),
-        "difference": _number(cell.difference),
+        "theirs": fixed(cell.theirs, 5),
+        "ours": fixed(cell.ours, 5),
+        "difference": fixed(cell.difference, 5),
         "95 % interval": "" if cell.ci_low is None else f"{cell.ci_low:z.5f} to {cell.ci_high:z.5f}",
         "theirs inside": {True: "yes", False: "no", None: ""}[cell.inside],
         "reason": cell.reason,
     }
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:z.5f}"

@@ -50,7 +50,7 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
     unpaired += [{"run": "second", **row} for row in changes.only_second]
     if everything:
         agreement = [
-            {**row, "value": _number(row["value"], 3), "95 % interval": _interval(row)} for row in changes.agreement
+            {**row, "value": fixed(row["value"], 3), "95 % interval": _interval(row)} for row in changes.agreement
         ]
         values, statuses, ranks = changes.values, changes.statuses, changes.ranks
     else:
@@ -127,7 +127,7 @@ def _rank(row: Row) -> Row:
 
 def _figures(row: Row, difference: str) -> Row:
     """Return a row with texts of both values, their difference and its interval. `number` is the difference."""
-    texts = {name: _number(row[name], DECIMALS[difference]) for name in ("first", "second", difference)}
+    texts = {name: fixed(row[name], DECIMALS[difference]) for name in ("first", "second", difference)}
     return {**row, **texts, "95 % interval": _interval(row, DECIMALS[difference]), "number": row[difference]}
 
 
@@ -137,8 +137,9 @@ def _interval(row: Row, decimals: int = 3) -> str:
 
 
 def _probability(p: float | None) -> str:
-    return "<0.001" if p is not None and p < 0.001 else _number(p, 3)
+    return "<0.001" if p is not None and p < 0.001 else fixed(p, 3)
 
 
-def _number(value: float | None, decimals: int) -> str:
+def fixed(value: float | None, decimals: int) -> str:
+    """Return a number with as many decimals, or "" for None."""
     return "" if value is None else f"{value:z.{decimals}f}"

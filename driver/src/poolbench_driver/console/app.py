@@ -198,11 +198,10 @@ def _store_reader(path: Path) -> ReadStore:
 
     Raise PoolbenchError if the object store or the model is not available.
     """
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.job import prepare
+    from poolbench_driver.job import prepare_again
 
-    run, session = Run(path), open_session()
-    return store_reader(prepare(run.config, session, run.model).plan, session.artifacts)
+    job = prepare_again(Run(path))
+    return store_reader(job.plan, job.session.artifacts)
 
 
 def _described(error: Exception) -> tuple[int, str, str]:

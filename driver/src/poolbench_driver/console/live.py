@@ -15,7 +15,14 @@ from typing import Any
 
 from poolbench.errors import NotFoundError, shown
 from poolbench.statuses import ServiceState
-from poolbench_driver.cluster.dead_letters import DeadLetters, LetterFilter, ListedLetters, listed_letters, open_letters
+from poolbench_driver.cluster.dead_letters import (
+    DeadLetters,
+    LetterFilter,
+    ListedLetters,
+    listed_letters,
+    open_letters,
+    when,
+)
 from poolbench_driver.cluster.services import Services
 from poolbench_driver.contract.page import (
     Answer,
@@ -33,6 +40,7 @@ from poolbench_driver.contract.page import (
     Span,
     Table,
 )
+from poolbench_driver.pages.plain import number
 from poolbench_driver.records import UNFINISHED, Runs
 from poolbench_driver.records.overview import overview
 
@@ -180,7 +188,7 @@ _SERVICES = {"waiting": "tasks that wait", "oldest_s": "oldest, s", "not_underst
 
 def _services(services: Sequence[dict[str, Any]]) -> Table:
     lines = [
-        Line.of(row["service"], row["health"], *(_number(row.get(name)) for name in _SERVICES)) for row in services
+        Line.of(row["service"], row["health"], *(number(row.get(name), ",") for name in _SERVICES)) for row in services
     ]
     heads: Heads = ["service", Column("health", is_text=True), *_SERVICES.values()]
     return Table.of(heads if services else [], lines, title="Services and their queues")
@@ -195,7 +203,7 @@ def _run_part(run: dict[str, Any], anchor: str) -> Part:
     heads: Heads
     if progress["figures"]:
         lines = [
-            Line.of(f["entrant"], str(f["layer"]), f["metric"], _number(f["value"], ".3f"), _number(f["num_cells"]))
+            Line.of(f["entrant"], str(f["layer"]), f["metric"], number(f["value"]), number(f["num_cells"], ","))
             for f in progress["figures"]
         ]
         heads = ["entrant", "layer", Column("figure", is_text=True), "mean so far", "of cells"]
@@ -222,10 +230,10 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     lines = [
         Line.of(
             stage["label"],
-            _number(stage["done"]),
-            _number(stage["tasks"]),
-            _number(stage["failed"]),
-            _number(stage["per_min"], ",.3g"),
+            number(stage["done"], ","),
+            number(stage["tasks"], ","),
+            number(stage["failed"], ","),
+            number(stage["per_min"], ",.3g"),
             "" if stage["left_s"] is None else _spell(stage["left_s"]) if stage["left_s"] else "done",
         )
         for stage in stages
@@ -236,7 +244,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
 def _letters_part(state: dict[str, Any]) -> Iterator[Part]:
     lines = [
         Line.of(
-            Cell(row["id"][:12], opens=f"dead-letters/{row['id']}"), row["service"], _when(row["at"]),
+            Cell(row["id"][:12], opens=f"dead-letters/{row['id']}"), row["service"], when(row["at"]),
             row["task_id"], row["kind"], row["reason"],
         )
         for row in state["dead_letters"]
@@ -245,15 +253,6 @@ def _letters_part(state: dict[str, Any]) -> Iterator[Part]:
         heads: Heads = ["letter", *(Column(head, is_text=True) for head in ("service", "at", "task", "kind", "cause"))]
         note = f"The newest, {_MOST_LETTERS} at most; each opens its input."
         yield Part("dead-letters", "Dead letters", [Table.of(heads, lines)], "Dead letters", note)
-
-
-def _when(at: str | None) -> str:
-    """Return a time in UTC for readers."""
-    return "unknown" if at is None else at.replace("T", " ").removesuffix("+00:00")
-
-
-def _number(value: float | None, spec: str = ",") -> Cell:
-    return Cell() if value is None else Cell(f"{value:{spec}}", value)
 
 
 def _spell(seconds: float) -> str:

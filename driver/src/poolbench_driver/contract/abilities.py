@@ -14,9 +14,11 @@ from poolbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from poolbench.contracts import Row
+    from poolbench.settings import ClusterSettings
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.contract.evidence import Evidence
     from poolbench_driver.contract.page import Page, Part
+    from poolbench_driver.contract.published import PublishedModel, PublishedTable
     from poolbench_driver.contract.suite import FinishedRun
     from poolbench_driver.contract.verification import Check, Say
     from poolbench_driver.models import ModelInfo
@@ -199,4 +201,30 @@ class JoinsRecorded(Protocol):
         Raises:
             ConfigError: A joined run or result cannot be compared with the table.
             InputError: A table cannot be used; the message names file and line.
+        """
+
+
+@runtime_checkable
+class RepeatsPublished(Protocol):
+    """A suite whose runs measure the cells of published tables. `SuiteInfo.published_tables` has their names."""
+
+    def published_table(self, name: str) -> PublishedTable:
+        """Return a published table by its name, or read it from a folder.
+
+        Raises:
+            UnknownNameError: `name` is neither the name of a table nor a folder.
+            ConfigError: A file of the folder is missing or malformed.
+        """
+
+    def settings_of_run(self, table: PublishedTable, model: PublishedModel, corpus: str) -> Mapping[str, Any]:
+        """Return the settings of a run that measures the cells of a model, with passages from a folder or source."""
+
+    def other_settings(self, config: Any) -> list[str]:
+        """Return sentences on the settings in which a run differs from the published run of the same model."""
+
+    def needs(self, config: Any, cluster: ClusterSettings | None) -> list[Need]:
+        """Return the needs of a run, met or not, in the order in which the run would fail without them.
+
+        Args:
+            cluster: The cluster of the run. None if no cluster is running yet.
         """

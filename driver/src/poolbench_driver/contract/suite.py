@@ -181,4 +181,5 @@ class SuiteInfo:
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
     text_tables: tuple[str, ...] = ()  # tables with examples of the texts that it measures; its page shows them too
+    published_tables: tuple[str, ...] = ()  # names of published tables whose cells its runs can repeat
     load: Callable[[], Suite[Any, Any, Any]]  # imports what the suite does, and returns it

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,46 +35,34 @@ from poolbench_corpora.near import INFERENCE_VERSION
 from poolbench_corpora.partition import PARTITION_VERSION
 from poolbench_corpora.planted import build_planted, planted_revision
 from poolbench_corpora.probing import ProbingSet, ProbingSets, shipped_folders
-from poolbench_driver.config import NAMED_SOURCES, ConceptsConfig, CorpusConfig, CorpusSource, corpus_folder
+from poolbench_driver.config import NAMED_SOURCES, ConceptsConfig, CorpusConfig, corpus_folder
 
 
-class NamesSets(Protocol):
-    """Settings with ids or patterns of probing sets, and the corpus that has them."""
+def chosen_sets(patterns: Sequence[str], source: str) -> tuple[ProbingSets, list[ProbingSet]]:
+    """Return the catalogue of a corpus, and its sets whose ids match; without patterns, all of them.
 
-    @property
-    def sets(self) -> tuple[str, ...]:
-        """Return ids, or patterns such as `blimp-*`."""
+    Args:
+        patterns: Ids, or patterns such as `blimp-*`.
+        source: The corpus: planted, real or a folder of definitions.
 
-    @property
-    def corpus(self) -> CorpusSource:
-        """Return the corpus: planted, real or a folder of definitions."""
-
-
-@dataclass(frozen=True)
-class NamedSets:
-    """Ids or patterns of probing sets, and the corpus that has them."""
-
-    sets: tuple[str, ...]
-    corpus: CorpusSource
-
-
-def chosen_sets(config: NamesSets) -> tuple[ProbingSets, list[ProbingSet]]:
-    """Return the catalogue of a run and the sets that the run names. Raise UnknownNameError or CorpusError."""
-    source = config.corpus.source
+    Raises:
+        UnknownNameError: A pattern fits no known set.
+        CorpusError: The corpus has none of the sets, or the sets that ship are not here.
+    """
     if source == "real":
         _require_shipped()
     folder = None if source in NAMED_SOURCES else Path(source)
     catalogue = ProbingSets(*([] if folder is None else [folder]))
-    candidates = catalogue.choose(config.sets) if config.sets else catalogue.all()
+    candidates = catalogue.choose(patterns) if patterns else catalogue.all()
     if folder is not None:
         probing_sets = [candidate for candidate in candidates if candidate.folder == folder]
     else:
         probing_sets = [
             candidate for candidate in candidates if (candidate.fidelity == "planted") is (source == "planted")
         ]
-    if not probing_sets and config.sets:
+    if not probing_sets and patterns:
         raise CorpusError(
-            f"--sets {','.join(config.sets)}: no such set in corpus {source}; name another corpus (--corpus planted, "
+            f"--sets {','.join(patterns)}: no such set in corpus {source}; name another corpus (--corpus planted, "
             "real or a folder), or sets of this one (poolbench-driver ls probing-sets)"
         )
     return catalogue, probing_sets

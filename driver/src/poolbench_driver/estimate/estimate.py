@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
+from poolbench.grouping import grouped
 from poolbench_driver.estimate.amounts import Amount, Range, amounts_of, chains, local_bytes, makespan_s, ordered, total
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.stages.stage import Plan
@@ -201,9 +202,7 @@ def joined(estimates: Sequence[Estimate]) -> Estimate:
 
 def _by_kind(parts: Iterable[StageEstimate]) -> list[StageEstimate]:
     """Return the sum of the estimates of each kind, in the order in which the kinds first occur."""
-    by_kind: dict[str, list[StageEstimate]] = defaultdict(list)
-    for part in parts:
-        by_kind[part.kind].append(part)
+    by_kind = grouped((part.kind, part) for part in parts)
     stages = []
     for kind, same_kind in by_kind.items():
         works = [part.work for part in same_kind]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from poolbench.contracts.keys import RESTRICTED_PREFIX
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError
+from poolbench.grouping import grouped
 from poolbench.steps import get_step
 from poolbench.storage import Artifacts
 from poolbench_driver.estimate.amounts import Range
@@ -111,9 +112,7 @@ def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[s
             seen.num_bytes += num_bytes
             seen.num_found += 1
             seen.peak_bytes = max(seen.peak_bytes, producer.peak_bytes)
-    groups: dict[TaskGroup, list[_Seen]] = defaultdict(list)
-    for (group, _), seen in tasks.items():
-        groups[group].append(seen)
+    groups = grouped((group, seen) for (group, _), seen in tasks.items())
     return Rates({group: _rate(seen) for group, seen in groups.items()})
 
 

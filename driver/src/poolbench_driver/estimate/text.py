@@ -1,8 +1,8 @@
 """An estimate as text for --dry-run."""
 
-from collections import defaultdict
 from collections.abc import Callable
 
+from poolbench.grouping import grouped
 from poolbench.steps import label_of
 from poolbench_driver.estimate.amounts import Range
 from poolbench_driver.estimate.estimate import LOCAL, Estimate, StageEstimate
@@ -34,10 +34,7 @@ def notes(run: Estimate) -> list[str]:
     if run.money is not None:
         price = f"{cluster.price_per_gpu_hour:g} per GPU hour"
         lines.append(f"money for all GPUs from start to end, at {price}: {_shown(run.money, _amount)}")
-    stages = defaultdict[str, list[str]](list)
-    for stage in run.stages:
-        if stage.reason:
-            stages[stage.reason].append(_name(stage))
+    stages = grouped((stage.reason, _name(stage)) for stage in run.stages if stage.reason)
     return lines + [f"no time for {', '.join(names)}: {reason}" for reason, names in sorted(stages.items())]
 
 

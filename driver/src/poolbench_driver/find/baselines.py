@@ -36,7 +36,11 @@ from poolbench_driver.find.figures import card_measure
 from poolbench_driver.find.scoring import read_stage
 from poolbench_driver.find.selection import Candidate, Selection
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.cosines import direction_vector
+from poolbench_driver.measures.prompting import Scored, paired_gain
+from poolbench_driver.measures.response import SteeringRules, gain_at, opening_interval, or_zeros
 from poolbench_driver.pages.text import interval
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.scope import NULL_BASE
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import (
@@ -47,11 +51,6 @@ from poolbench_driver.stages.steering import (
     plan_scores_of,
     unsteered_texts,
 )
-from poolbench_driver.suites.poolbench.d2 import or_zeros
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules, gain_at, opening_interval
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 
 #: Null directions of the run that stand for random ones; passages before each opening.
@@ -86,10 +85,9 @@ class Baselines(Stage):
     openings: Sequence[str]
 
 
-def plan_baselines(plan: PoolBenchPlan, best: Candidate, artifacts: Artifacts) -> Baselines:
+def plan_baselines(plan: ConceptsPlan, best: Candidate, artifacts: Artifacts) -> Baselines:
     """Plan the texts and scores of all baselines of a vector. `plan` is the run that has steered along the vector."""
-    scope, steering, (vectors,) = plan.scope, plan.steering, plan.vectors.concepts.values()
-    assert steering is not None
+    scope, steering, (vectors,) = plan.scope, plan.steered, plan.vectors.concepts.values()
     draft, concept, passages = Draft(), vectors.concept, vectors.passages["train"]
     unsteered = LikelyKeys(steering.unsteered.texts, steering.scores.unsteered)
     by_name = dict[str, Baseline | CellError]()
@@ -212,11 +210,11 @@ def steered_gain(name: str, grids: Sequence[ResponseGrid], rules: SteeringRules)
     else:
         pairs = zip(grids, aligned, strict=True)
         gains_R, strength = np.mean([or_zeros(partial(gain, *pair), len(weights_RP)) for pair in pairs], axis=0), None
-    low, high = opening_interval(gains_R[1:], len(read), level=rules.level) or (None, None)
-    return CardMeasure(name=name, strength=strength, value=float(gains_R[0]), ci_low=low, ci_high=high, n=len(read))
+    bounds = opening_interval(gains_R[1:], len(read), level=rules.level)
+    return card_measure(Measure.of(name, gains_R[0], bounds, n=len(read)), strength)
 
 
-def baselines_of(selection: Selection, plan: PoolBenchPlan, session: Session, display: Display) -> list[CardMeasure]:
+def baselines_of(selection: Selection, plan: ConceptsPlan, session: Session, display: Display) -> list[CardMeasure]:
     """Return the gains of the baselines, by tasks that a repeated search does not send again.
 
     Args:

@@ -6,35 +6,41 @@ and directions made on the train split, vector and strength are chosen on openin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
+from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps.extractor import CALIBRATION, DAMAGE, DIRECTIONS, LENS, PASSAGES, STEERED_TEXTS, DamageParams
+from poolbench.steps.steerer import PROMPTS
 from poolbench_corpora.probing import PROBING_SETS, Sample, are_shipped, samples_of
 from poolbench_corpora.reading import is_missing, read_rows, text_in
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import passages_step, stored_rows
-from poolbench_driver.find.figures import pair_accuracy, text_damage
-from poolbench_driver.find.scoring import rules_of, send
+from poolbench_driver.find.figures import card_measure, pair_accuracy, text_damage
+from poolbench_driver.find.scoring import send
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.response import rules_of
 from poolbench_driver.queries.texts import read_texts
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Stage
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.steering import Texts, generate
 from poolbench_driver.vectors.card import CardMeasure, Lens, LensToken, Vector
 
 #: Passages of the corpus that damage is measured on, and pairs of each paradigm of BLiMP.
 NUM_TEXTS, PER_PARADIGM = 64, 3
 #: Further strengths, as shares of the smallest one of the run: 1 % of damage mostly lies below it.
 FURTHER_STRENGTHS = (0.125, 0.25, 0.5)
-_BLIMP = "blimp-"
+_BLIMP, STEERED = "blimp-", "steered"
 Pair = tuple[str, str]  # acceptable, unacceptable
 _TEXTS = pa.schema([("passage_id", pa.string()), ("text", pa.string()), ("group", pa.string())])
 
@@ -105,7 +111,7 @@ def blimp_pairs(per_paradigm: int) -> Iterator[tuple[str, Pair]]:
             yield definition.id.removeprefix(_BLIMP), pair
 
 
-def benign_of(plan: PoolBenchPlan, user_texts: UserTexts, session: Session) -> pa.Table:
+def benign_of(plan: ConceptsPlan, user_texts: UserTexts, session: Session) -> pa.Table:
     """Return the texts of the user, or test passages without the concept, spread over the split, by document."""
     if user_texts.texts is not None:
         return user_texts.texts
@@ -139,7 +145,7 @@ class DamageTask:
         strength: The chosen strength, at which the lens is measured.
     """
 
-    plan: PoolBenchPlan
+    plan: ConceptsPlan
     run_id: str
     vector: Vector
     construction: str
@@ -147,7 +153,7 @@ class DamageTask:
 
     def measure(self, user_texts: UserTexts, session: Session, display: Display) -> Damage:
         """Send the tasks that are not committed, and return the figures. A failed figure is null with its reason."""
-        rules = rules_of(self.plan)
+        rules = rules_of(self.plan.scope.config)
         measures, lenses, safe_high = list[CardMeasure](), tuple[Lens, ...](), None
         try:
             texts = benign_of(self.plan, user_texts, session)
@@ -156,18 +162,25 @@ class DamageTask:
             lenses = lenses_of(tokens, self.strength)
         except CellError as error:
             names = ("damage.kl", "damage.perplexity_ratio", "damage.strength_at_1_percent")
-            measures, lenses = [_null(name, error) for name in names], (Lens(reason=str(error)),)
+            measures, lenses = [card_measure(Measure.failed(name, error)) for name in names], (Lens(reason=str(error)),)
         try:
             pairs = pairs_of(self.plan.scope.config.corpus.source, user_texts)
             rows, _ = self._read(pairs, session, display)
             measures += pair_accuracy(rows, _groups(pairs), rules)
         except CellError as error:
-            measures.append(_null("damage.pair_accuracy", error))
+            measures.append(card_measure(Measure.failed("damage.pair_accuracy", error)))
         return Damage(tuple(measures), lenses, safe_high)
+
+    def plan_texts(self, draft: Draft, openings: str, strengths: Sequence[float], **changes: Any) -> dict[str, Texts]:
+        """Plan texts of the openings of a key, along the vector and unsteered, with changed parameters of a run."""
+        scope, inputs = self.plan.scope, {**self.plan.steered.unsteered.inputs, PROMPTS(): openings}
+        named = {STEERED: self.vector.card.source.artifact}
+        unsteered = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,), **changes)
+        return unsteered | generate(scope, draft, inputs, named, strengths, (self.construction,), **changes)
 
     def _read(self, texts: pa.Table, session: Session, display: Display) -> tuple[list[Row], list[Row]]:
         """Return the rows of DAMAGE and LENS on some texts. Raise CellError if their task failed."""
-        assert self.plan.steering is not None and self.vector.card.source.artifact is not None
+        assert self.vector.card.source.artifact is not None
         scope, budget, draft = self.plan.scope, self.plan.scope.config.budget, Draft()
         below = (round(share * min(budget.strengths), 6) for share in FURTHER_STRENGTHS)
         params = DamageParams(
@@ -177,7 +190,7 @@ class DamageTask:
             strengths=tuple(sorted({*below, *budget.strengths})),
             alpha_unit=budget.alpha_unit,
         )
-        norms = {role: key for role, key in self.plan.steering.unsteered.inputs.items() if role == CALIBRATION()}
+        norms = {role: key for role, key in self.plan.steered.unsteered.inputs.items() if role == CALIBRATION()}
         stored = draft.add_local(stored_rows("texts for damage", texts, "damage"))
         inputs = {**norms, PASSAGES(): stored, DIRECTIONS(): self.vector.card.source.artifact}
         keys = draft.add(STEERED_TEXTS, params, inputs, [DAMAGE(), LENS()])
@@ -187,10 +200,6 @@ class DamageTask:
 
 def _groups(texts: pa.Table) -> Mapping[str, str]:
     return dict(zip(texts["passage_id"].to_pylist(), texts["group"].to_pylist(), strict=True))
-
-
-def _null(name: str, error: CellError) -> CardMeasure:
-    return CardMeasure(name=name, status=error.status, reason=str(error)[:1000])
 
 
 def lenses_of(rows: list[Row], strength: float) -> tuple[Lens, ...]:

@@ -16,18 +16,16 @@ from poolbench.contracts.tables import error_of
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import group_weights
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules, opening_interval
+from poolbench_driver.measures.response import SteeringRules, opening_interval
 from poolbench_driver.vectors.card import CardMeasure
 
 #: Perplexity ratio of given texts that is 1 % of damage.
 ONE_PERCENT = 1.01
 
 
-def card_measure(measure: Measure) -> CardMeasure:
-    """Convert a measure to a measure of a card."""
-    fields = {name: getattr(measure, name) for name in ("value", "ci_low", "ci_high", "n")}
-    reason = None if measure.reason is None else measure.reason[:1000]
-    return CardMeasure(name=measure.metric, status=str(measure.status), reason=reason, **fields)
+def card_measure(measure: Measure, strength: float | None = None) -> CardMeasure:
+    """Convert a measure, read at a strength if given, to a measure of a card."""
+    return CardMeasure.of_row(measure.metric, measure.to_row(), strength)
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,8 @@ class Samples:
 
     def measure(self, name: str, values_R: np.ndarray, strength: float | None = None) -> CardMeasure:
         """Return the first value. Its interval comes from the other values, and is null without two groups."""
-        low, high = opening_interval(values_R[1:], self.num_groups, level=self.level) or (None, None)
-        num, value = self.weights_Rn.shape[1], float(values_R[0])
-        return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
+        interval = opening_interval(values_R[1:], self.num_groups, level=self.level)
+        return card_measure(Measure.of(name, values_R[0], interval, n=self.weights_Rn.shape[1]), strength)
 
 
 def text_damage(

@@ -9,7 +9,7 @@ from poolbench.contracts.wire import UNSTEERED
 from poolbench.storage import Artifacts
 from poolbench_driver.find.selection import Selection
 from poolbench_driver.records import Run
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class HeldOutText:
 
 
 def held_out_texts(
-    plan: PoolBenchPlan, folder: Run, artifacts: Artifacts, concept: str, selection: Selection
+    plan: ConceptsPlan, folder: Run, artifacts: Artifacts, concept: str, selection: Selection
 ) -> list[HeldOutText]:
     """Return the texts of a run on the held-out openings, at the chosen strength and at 0."""
     entrant, texts = selection.chosen.entrant, list[HeldOutText]()
@@ -43,8 +43,7 @@ def held_out_texts(
     return texts
 
 
-def text_keys(plan: PoolBenchPlan, concept: str, entrant: str) -> dict[str, str]:
+def text_keys(plan: ConceptsPlan, concept: str, entrant: str) -> dict[str, str]:
     """Return the artifact keys of the texts that are steered along a direction, and of the unsteered texts, by name."""
-    assert plan.steering is not None
-    steered = plan.steering.texts.concepts[concept].texts[entrant]
-    return {entrant: steered.texts, UNSTEERED: plan.steering.unsteered.texts.texts}
+    steered = plan.steered.texts.concepts[concept].texts[entrant]
+    return {entrant: steered.texts, UNSTEERED: plan.steered.unsteered.texts.texts}

@@ -19,17 +19,18 @@ import pyarrow.csv as pacsv
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.keys import digest
+from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError, ConfigError, CorpusError, EndpointError, InputError, shown
 from poolbench.statistics.response import MIN_OPENINGS
 from poolbench.statuses import Status
 from poolbench_corpora.io import write_at_once
 from poolbench_driver.contract.source import read_csv
-from poolbench_driver.find.figures import Samples
+from poolbench_driver.find.figures import Samples, card_measure
 from poolbench_driver.find.held_out import HeldOutText
+from poolbench_driver.measures.response import SteeringRules
 from poolbench_driver.pages.text import listed
 from poolbench_driver.queries.endpoint import EndpointModel, Reply, in_parallel
 from poolbench_driver.statistics.correlation import spearman
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
 from poolbench_driver.vectors.card import CardMeasure
 
 #: Files beside the vector: the texts for people who rate, and the ratings that endpoints gave.
@@ -97,7 +98,7 @@ class Judge:
                 raise CellError(Status.NO_JUDGE, remedy)
             return judge_measures(texts, values, error, rules)
         except CellError as error:
-            return [CardMeasure(name="judge.gain", status=error.status, reason=str(error)[:1000])]
+            return [card_measure(Measure.failed("judge.gain", error))]
 
     def _ask_all(
         self, model: EndpointModel, texts: Sequence[HeldOutText], concept: Concept, say: Say

@@ -15,20 +15,17 @@ import pyarrow.compute as pc
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError
 from poolbench.statistics.response import ResponseGrid, SteeredTables, single_grid, split_openings
-from poolbench.steps.steerer import PROMPTS
 from poolbench.texts import load_openings
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import stored_rows
-from poolbench_driver.find.damage import DamageTask
+from poolbench_driver.find.damage import STEERED, DamageTask
 from poolbench_driver.find.scoring import send
 from poolbench_driver.loop.progress import Display
 from poolbench_driver.stages.stage import Draft, Stage
-from poolbench_driver.stages.steering import generate, plan_scores_of
+from poolbench_driver.stages.steering import plan_scores_of
 from poolbench_driver.statistics.limits import HarmLevels, strength_limit
 from poolbench_driver.vectors.card import Limit, LimitTest
-
-STEERED = "steered"
 
 
 def limit_of(task: DamageTask, levels: HarmLevels, session: Session, display: Display) -> Limit:
@@ -61,14 +58,11 @@ def openings_of(config: ConceptsConfig) -> pa.Table:
 
 def plan_limit(draft: Draft, task: DamageTask) -> dict[str, tuple[str, str, str]]:
     """Plan the steered and the unsteered texts. Return the keys of the texts, scores and likelihoods by name."""
-    scope, steering, strengths = task.plan.scope, task.plan.steering, task.plan.scope.config.budget.strengths
-    assert steering is not None
-    (concept,), artifact = task.plan.vectors.concepts, task.vector.card.source.artifact
-    openings = draft.add_local(stored_rows("openings that chose nothing", openings_of(scope.config), "openings"))
-    inputs = {**steering.unsteered.inputs, PROMPTS(): openings}
-    texts = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,))
-    texts |= generate(scope, draft, inputs, {STEERED: artifact}, strengths, (task.construction,))
-    scores = plan_scores_of(draft, steering.scorers, [concept], {name: keys.texts for name, keys in texts.items()})
+    config, (concept,) = task.plan.scope.config, task.plan.vectors.concepts
+    openings = draft.add_local(stored_rows("openings that chose nothing", openings_of(config), "openings"))
+    texts = task.plan_texts(draft, openings, config.budget.strengths)
+    text_keys = {name: keys.texts for name, keys in texts.items()}
+    scores = plan_scores_of(draft, task.plan.steered.scorers, [concept], text_keys)
     return {name: (keys.texts, scores[name], keys.fluency) for name, keys in texts.items()}
 
 

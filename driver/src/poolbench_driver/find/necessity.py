@@ -52,14 +52,15 @@ from poolbench_driver.find.scoring import (
 )
 from poolbench_driver.find.selection import Candidate, Selection
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.cosines import direction_vector
+from poolbench_driver.measures.prompting import Scored, paired_gain
+from poolbench_driver.measures.response import SteeringRules
+from poolbench_driver.pages.plain import number
 from poolbench_driver.pages.text import interval
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import generate
 from poolbench_driver.stages.vectors import extract_params
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.prompting import Scored, paired_gain
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure, VectorCard
 
 #: Random directions; openings of each class at most; vectors of the subspace.
@@ -86,7 +87,7 @@ class Necessity(Stage):
 
 
 def plan_necessity(
-    plan: PoolBenchPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
+    plan: ConceptsPlan, candidates: Sequence[Candidate], artifacts: Artifacts, reads_later: bool = False
 ) -> Necessity:
     """Plan the directions to erase, the texts generated without them, the scores of these texts, and the probes.
 
@@ -96,8 +97,7 @@ def plan_necessity(
         artifacts: The store that has the directions of the run.
         reads_later: Whether the test passages are read again without the vector, for D1 at later layers.
     """
-    draft, scope, steering = Draft(), plan.scope, plan.steering
-    assert steering is not None
+    draft, scope, steering = Draft(), plan.scope, plan.steered
     (concept,) = plan.vectors.concepts
     probes, vectors, best = plan.probes.concepts[concept], plan.vectors.concepts[concept], candidates[0]
     nulls = steering.texts.concepts[concept].nulls
@@ -105,8 +105,8 @@ def plan_necessity(
     erased = {VECTOR: directions_step(artifacts, sources[:1])}
     if len(sources) >= 2:
         erased[SUBSPACE] = directions_step(artifacts, sources[:RANK])
-    for number in range(NUM_RANDOM):
-        erased[f"{RANDOM}_{number}"] = directions_step(artifacts, [(nulls, f"null_{number:03}")], sources[0])
+    for place in range(NUM_RANDOM):
+        erased[f"{RANDOM}_{place}"] = directions_step(artifacts, [(nulls, f"null_{place:03}")], sources[0])
     directions = {name: draft.add_local(step) for name, step in erased.items()}
 
     erasing: dict[str, Any] = {"operation": "erase", "alpha_unit": "absolute", "positions": "all"}
@@ -137,7 +137,7 @@ def plan_necessity(
 
 
 def _plan_later(
-    plan: PoolBenchPlan, draft: Draft, best: Candidate, directions: Mapping[str, str], params: prober.ProbeParams
+    plan: ConceptsPlan, draft: Draft, best: Candidate, directions: Mapping[str, str], params: prober.ProbeParams
 ) -> dict[int, dict[str, str]]:
     """Plan D1 at the run's later layers, or else at the last block, while a direction is erased from the model.
 
@@ -198,7 +198,7 @@ def necessity_measures(
             name = f"necessity.auroc_later_{layer}{_LATER[erased]}"
             try:
                 (row,) = source.required(key).to_pylist()
-                yield CardMeasure(name=name, **{column: row[column] for column in _COLUMNS})
+                yield CardMeasure.of_row(name, row)
             except CellError as error:
                 yield card_measure(Measure.failed(name, error))
 
@@ -212,20 +212,17 @@ def _aurocs(stage: Necessity, source: RowSource) -> Iterator[CardMeasure]:
         return
     for suffix, name in _AUROCS.items():
         if name in rows:
-            fields = {column: rows[name][column] for column in _COLUMNS}
-            yield CardMeasure(name=f"necessity.auroc{suffix}", **fields)
+            yield CardMeasure.of_row(f"necessity.auroc{suffix}", rows[name])
     random = [row for name, row in rows.items() if name.startswith(RANDOM)]
     if not random:
         return
-    metric, fields = "necessity.auroc_random", {"n": len(random)}
-    null = next((row for row in random if row["value"] is None), None)
+    metric, null = "necessity.auroc_random", next((row for row in random if row["value"] is None), None)
     if null is None:
-        yield CardMeasure(name=metric, value=float(np.mean([row["value"] for row in random])), **fields)
+        yield card_measure(Measure.of(metric, np.mean([row["value"] for row in random]), n=len(random)))
     else:
-        yield CardMeasure(name=metric, status=null["status"], reason=null["reason"], **fields)
+        yield card_measure(Measure.null(metric, null["status"], null["reason"], n=len(random)))
 
 
-_COLUMNS = ("value", "ci_low", "ci_high", "n", "status", "reason")
 #: Ends of the names of measures at later layers, by what is erased.
 _LATER = {prober.ERASED_NOTHING: "_whole", VECTOR: "", f"{RANDOM}_0": "_random"}
 _AUROCS = {"": prober.ERASED_NOTHING, "_erased": VECTOR, f"_rank{RANK}": SUBSPACE, "_leace": prober.LEACE}
@@ -238,7 +235,7 @@ def _mean_score(metric: str, scores: pa.Table, scorer: GatedScorer) -> Measure:
 
 
 def necessity_of(
-    selection: Selection, plan: PoolBenchPlan, session: Session, display: Display, *, reads_later: bool = False
+    selection: Selection, plan: ConceptsPlan, session: Session, display: Display, *, reads_later: bool = False
 ) -> list[CardMeasure]:
     """Measure how necessary the chosen vector is. A repeated search does not send the tasks again.
 
@@ -263,7 +260,7 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
         if measure is None or measure.value is None or score is None:
             return [Cell(), _figure(measure), Cell(), left]
         bounds = interval((measure.ci_low, measure.ci_high), "+.3f")
-        return [_number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
+        return [number(score - measure.value), Cell(f"{measure.value:+.3f}", measure.value), Cell(bounds), left]
 
     lines = [
         Line.of("nothing", _figure(by_name.get("score")), "", "", _figure(by_name.get("auroc"))),
@@ -294,17 +291,13 @@ def necessity_part(card: VectorCard) -> Iterator[Part]:
     yield Part("necessity", "What is lost without it", tables, "Necessity")
 
 
-def _number(value: float) -> Cell:
-    return Cell(f"{value:.3f}", value)
-
-
 def _figure(measure: CardMeasure | None) -> Cell:
     """Return the cell of a figure, or of null with the reason. The cell is empty if the card lacks the figure."""
     if measure is None:
         return Cell()
     if measure.value is None:
         return Cell("null", note=f"{measure.status}: {measure.reason or ''}")
-    return _number(measure.value)
+    return number(measure.value)
 
 
 def directions_step(artifacts: Artifacts, sources: Sequence[_Source], free_of: _Source | None = None) -> LocalStep:

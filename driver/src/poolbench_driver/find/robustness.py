@@ -27,14 +27,15 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import SteeringConfig
 from poolbench_driver.corpora.sources import stored_rows
 from poolbench_driver.find import scoring
-from poolbench_driver.find.damage import DamageTask, UserTexts, benign_of
+from poolbench_driver.find.damage import STEERED, DamageTask, UserTexts, benign_of
 from poolbench_driver.find.scoring import ScoredKeys
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.prompting import paired_gain
+from poolbench_driver.measures.response import rules_of
 from poolbench_driver.queries.texts import TextLine
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, PlannedWork, Stage
 from poolbench_driver.stages.steering import Scorers, generate
-from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
 from poolbench_driver.vectors.card import CardMeasure, Vector
 from poolbench_driver.vectors.importing import import_vector
 
@@ -49,7 +50,7 @@ FRAMINGS: Mapping[str, Callable[[str], str]] = {
     "quoted": '"{}'.format,
     "lower_case": str.lower,
 }
-STEERED, _SPREAD, _WORD = "steered", "robustness.framing_spread", re.compile(r"\S+\s*")
+_SPREAD, _WORD = "robustness.framing_spread", re.compile(r"\S+\s*")
 #: Openings as they are sent, ids and texts. The scores of several texts of one id are averaged.
 Prompts = Sequence[tuple[str, str]]
 #: The texts that a gain compares, and the concept whose scorer reads them.
@@ -115,11 +116,10 @@ class Robustness:
             benign: Texts that context is taken from, in place of test passages without the concept.
         """
         plan, scope, draft = task.plan, task.plan.scope, Draft()
-        assert plan.steering is not None
         vectors, (concept,) = self.vectors(scope), plan.vectors.concepts
         seconds = dict.fromkeys(filter(None, map(_concept_of, vectors)))
         trained, lacking = scoring.scorers_of(plan, concept, list(seconds), session, train=False)
-        scorers = Scorers(PlannedWork(), {**trained.concepts, **plan.steering.scorers.concepts})
+        scorers = Scorers(PlannedWork(), {**trained.concepts, **plan.steered.scorers.concepts})
         try:
             passages = benign_of(plan, benign, session)["text"].to_pylist()
         except CellError:  # then no context is long enough
@@ -140,7 +140,9 @@ class Robustness:
             if reader not in scorers.concepts:
                 raise CellError(Status.NO_SCORER, lacking.get(reader, "its concept is not registered here"))
             raised, base = (scoring.scored_of(source, of_texts) for of_texts in gain[:2])
-            return paired_gain(metric, raised, base, scoring.gated(reader, scorers, source), scoring.rules_of(plan))
+            return paired_gain(
+                metric, raised, base, scoring.gated(reader, scorers, source), rules_of(plan.scope.config)
+            )
 
         measures = [scoring.figure(f"robustness.{name}", read) for name in gains]
         return [*measures, spread_of(measures)]
@@ -180,14 +182,10 @@ def with_context(openings: Mapping[str, str], passages: Sequence[str], num_words
 
 def plan_gain(draft: Draft, task: DamageTask, prompts: Prompts, changes: Mapping[str, Any]) -> Gain:
     """Plan the texts of prompts along the vector and unsteered, and their scores."""
-    scope, steering = task.plan.scope, task.plan.steering
-    assert steering is not None
-    (concept,), artifact = task.plan.vectors.concepts, task.vector.card.source.artifact
-    inputs = {**steering.unsteered.inputs, PROMPTS(): _stored(draft, prompts)}
-    texts = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,), **changes)
-    texts |= generate(scope, draft, inputs, {STEERED: artifact}, (task.strength,), (task.construction,), **changes)
+    (concept,) = task.plan.vectors.concepts
+    texts = task.plan_texts(draft, _stored(draft, prompts), (task.strength,), **changes)
     text_keys = {name: of_name.texts for name, of_name in texts.items()}
-    keys = scoring.plan_scored(draft, steering.scorers, [concept], text_keys)
+    keys = scoring.plan_scored(draft, task.plan.steered.scorers, [concept], text_keys)
     return keys[STEERED], keys[UNSTEERED], concept
 
 
@@ -198,8 +196,7 @@ def plan_composition(
 
     At one layer, two vectors act as one direction, which is the sum of both vectors at their recommended strengths.
     """
-    scope, steering, name = task.plan.scope, task.plan.steering, f"composition.{other.card.name[:200]}"
-    assert steering is not None
+    scope, steering, name = task.plan.scope, task.plan.steered, f"composition.{other.card.name[:200]}"
     (concept,), second = task.plan.vectors.concepts, _concept_of(other) or ""
     names = (name, f"{name}.alone", f"{name}.other", f"{name}.other_alone")
     inputs, texts = {PROMPTS(): _stored(draft, prompts)}, {UNSTEERED: steering.unsteered.texts.texts}

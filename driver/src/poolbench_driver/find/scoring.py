@@ -17,13 +17,13 @@ from poolbench_driver.corpora.sources import absent_concepts
 from poolbench_driver.find.figures import card_measure
 from poolbench_driver.loop import RunLoop
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.prompting import Scored
+from poolbench_driver.measures.response import SteeringRules, rules_of
 from poolbench_driver.records import run_id as id_of_run
 from poolbench_driver.records.record import RunRecords
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Plan, PlannedWork, Stage, committed_keys
 from poolbench_driver.stages.steering import Scorers, plan_scorers, plan_scores_of
-from poolbench_driver.suites.poolbench.measures.prompting import Scored
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure
 
 #: Reads measures of a stage that has run: committed artifacts and failures, the concept's scorer, and settings.
@@ -45,7 +45,7 @@ def plan_scored(
     return {name: ScoredKeys(key, scores[name]) for name, key in texts.items()}
 
 
-def send(plan: PoolBenchPlan, session: Session, display: Display, *stages: Stage, run_id: str = "") -> RowSource:
+def send(plan: ConceptsPlan, session: Session, display: Display, *stages: Stage, run_id: str = "") -> RowSource:
     """Send the uncommitted tasks of stages that follow a run, and return the source of their tables.
 
     The record of the run names the artifacts of these stages, so that `gc` keeps the artifacts as long as the run.
@@ -57,14 +57,13 @@ def send(plan: PoolBenchPlan, session: Session, display: Display, *stages: Stage
 
 
 def read_stage(
-    plan: PoolBenchPlan, stage: Stage, read: Reader, first: str, session: Session, display: Display
+    plan: ConceptsPlan, stage: Stage, read: Reader, first: str, session: Session, display: Display
 ) -> list[CardMeasure]:
     """Run a stage that follows a run and return its measures. If the stage cannot run, the measure `first` is null."""
-    assert plan.steering is not None
     (concept,) = plan.vectors.concepts
     try:
         source = send(plan, session, display, Stage(plan.work), stage)
-        return list(read(source, gated(concept, plan.steering.scorers, source), rules_of(plan)))
+        return list(read(source, gated(concept, plan.steered.scorers, source), rules_of(plan.scope.config)))
     except CellError as error:  # what the driver itself makes could not be made, or the scorer has no gate
         return [card_measure(Measure.failed(first, error))]
 
@@ -88,14 +87,8 @@ def figure(metric: str, read: Callable[[str], Measure]) -> CardMeasure:
         return card_measure(Measure.failed(metric, error))
 
 
-def rules_of(plan: PoolBenchPlan) -> SteeringRules:
-    """Return how the figures of a run are resampled."""
-    config = plan.scope.config
-    return SteeringRules(num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
-
-
 def scorers_of(
-    plan: PoolBenchPlan, concept: str, names: Sequence[str], session: Session, *, train: bool
+    plan: ConceptsPlan, concept: str, names: Sequence[str], session: Session, *, train: bool
 ) -> tuple[Scorers, dict[str, str]]:
     """Return the scorers of other concepts, and by concept id the reasons why scorers are lacking.
 

@@ -15,31 +15,32 @@ from pathlib import Path
 
 from poolbench.concepts import refuse_sensitive
 from poolbench.contracts import Row
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import CellError, ConfigError, shown
+from poolbench.grouping import grouped
 from poolbench.statistics.response import ResponseGrid, single_grid
 from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.find.baselines import baselines_of
 from poolbench_driver.find.damage import Damage, DamageTask, UserTexts
+from poolbench_driver.find.figures import card_measure
 from poolbench_driver.find.held_out import held_out_texts
 from poolbench_driver.find.judge import Judge
 from poolbench_driver.find.limit import limit_of
 from poolbench_driver.find.necessity import necessity_of
 from poolbench_driver.find.robustness import Robustness
-from poolbench_driver.find.scoring import rules_of
 from poolbench_driver.find.selection import Candidate, Selection, select
 from poolbench_driver.find.settings import FindSettings
 from poolbench_driver.find.side_effects import SideEffects, checked_concepts
 from poolbench_driver.job import Outcome
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.response import rules_of, tables_of_scores
 from poolbench_driver.queries.endpoint import EndpointModel
 from poolbench_driver.records import Run
 from poolbench_driver.series import prepare_all, run_all
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.steering_results import tables_of_scores
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.vectors.card import CardMeasure, Strength, Vector, refuse_other_vector
 from poolbench_driver.vectors.of_run import vector_of_run
 
@@ -136,9 +137,9 @@ def find(
     refuse_sensitive([concept])
     side_effects = checked_concepts(settings.side_effects or (), concept)
 
-    def run(config: ConceptsConfig) -> tuple[PoolBenchPlan, Run]:
+    def run(config: ConceptsConfig) -> tuple[ConceptsPlan, Run]:
         (job,) = prepare_all([config], session)
-        assert isinstance(job.plan, PoolBenchPlan)
+        assert isinstance(job.plan, ConceptsPlan)
         if search.robustness is not None:
             search.robustness.require_fit(job.plan.scope)
         return job.plan, _finished(next(run_all([job], runs, open_display)))
@@ -146,13 +147,10 @@ def find(
     say(f"probing {concept}: all strategies at all layers")
     _, probed = run(settings.probing())
     screened = list(screen(probed.rows("results", metric=SCREEN, concept=concept), settings.candidates))
-    by_layer: dict[int, list[str]] = {}
-    for row in screened:
-        if row["steered"]:
-            by_layer.setdefault(row["layer"], []).append(row["strategy"])
+    by_layer = grouped((row["layer"], row["strategy"]) for row in screened if row["steered"])
     if not by_layer:
         raise ConfigError(f"no strategy separates {concept}: {_why_null(screened)}")
-    steered = dict[int, tuple[PoolBenchPlan, Run]]()
+    steered = dict[int, tuple[ConceptsPlan, Run]]()
     for number, (layer, strategies) in enumerate(by_layer.items(), start=1):
         say(f"steering at layer {layer} ({number} of {len(by_layer)}) along {', '.join(strategies)}")
         steered[layer] = run(settings.steering(layer, strategies))
@@ -162,7 +160,7 @@ def find(
     vector = vector_of_run(folder, session.artifacts, concept, best.entrant, best.layer, best.construction)
     texts = held_out_texts(plan, folder, session.artifacts, concept, selection)
     refuse_other_vector(search.judge.folder, vector)
-    further = search.judge.measures(texts, concept, rules_of(plan), say)
+    further = search.judge.measures(texts, concept, rules_of(plan.scope.config), say)
     vector = replace(vector, card=vector.card.model_copy(update={"judge": search.judge.name}))
     say("measuring damage, side effects and the limit on texts that the choice never saw")
     effects = SideEffects(plan, folder.id, concept, best.entrant, texts)
@@ -187,16 +185,15 @@ def find(
     return SearchResult(replace(vector, card=card), selection, screened, folders)
 
 
-def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, Run]]) -> Selection:
+def _selected(concept: str, runs: Mapping[int, tuple[ConceptsPlan, Run]]) -> Selection:
     """Return the choice among all candidates of some runs by layer. Candidates without a gain are excluded.
 
     Raises:
         CellError: No candidate can be chosen.
     """
-    grids, excluded, rules = dict[Candidate, ResponseGrid](), dict[Candidate, str](), SteeringRules()
+    grids, excluded = dict[Candidate, ResponseGrid](), dict[Candidate, str]()
     for layer, (plan, folder) in runs.items():
         config = plan.scope.config
-        rules = replace(rules, num_bootstrap=config.budget.num_bootstrap, seed=config.seed)
         for candidate in candidates_of(config, layer):
             try:
                 grids[candidate] = grid_of(folder, concept, candidate)
@@ -204,7 +201,7 @@ def _selected(concept: str, runs: Mapping[int, tuple[PoolBenchPlan, Run]]) -> Se
                 excluded[candidate] = f"{error.status}: {error}"
     if not grids:
         raise CellError(Status.TOO_FEW, f"no candidate can be chosen: {next(iter(excluded.values()))}")
-    selection = select(grids, rules)
+    selection = select(grids, rules_of(config))
     return replace(selection, excluded={**excluded, **selection.excluded})
 
 
@@ -255,17 +252,11 @@ def grid_of(folder: Run, concept: str, candidate: Candidate) -> ResponseGrid:
 def _with_figures(vector: Vector, selection: Selection, damage: Damage, further: Sequence[CardMeasure] = ()) -> Vector:
     """Return a vector whose card has all figures of a search, and the strength that was chosen."""
     num = selection.num_openings
-
-    def read(
-        name: str, value: float, interval: tuple[float, float] | None, strength: float | None = None
-    ) -> CardMeasure:
-        low, high = interval or (None, None)
-        return CardMeasure(name=name, strength=strength, value=value, ci_low=low, ci_high=high, n=num)
-
+    by_strength = ((Measure.of("find.gain_by_strength", at.gain, at.interval, n=num), at) for at in selection.curve)
     figures = [
-        read("find.gain", selection.gain, selection.interval),
-        read("find.share_wrong_way", selection.wrong_way, selection.wrong_way_interval),
-        *(read("find.gain_by_strength", at.gain, at.interval, at.strength) for at in selection.curve),
+        card_measure(Measure.of("find.gain", selection.gain, selection.interval, n=num)),
+        card_measure(Measure.of("find.share_wrong_way", selection.wrong_way, selection.wrong_way_interval, n=num)),
+        *(card_measure(measure, at.strength) for measure, at in by_strength),
         CardMeasure(name="find.naive_gain", value=selection.naive),
         CardMeasure(name="find.optimism", value=selection.optimism),
         CardMeasure(name="find.num_candidates", value=float(len(selection.gains)), n=len(selection.gains)),

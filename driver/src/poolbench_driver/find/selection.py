@@ -16,13 +16,13 @@ from poolbench.statistics.bootstrap import bootstrap_counts
 from poolbench.statistics.paired import paired_permutation_test
 from poolbench.statistics.response import ResponseGrid, align_openings, best_column
 from poolbench.statuses import Status
-from poolbench_driver.pages.boards.ranking import LEVEL
-from poolbench_driver.statistics.multiple import benjamini_hochberg
-from poolbench_driver.suites.poolbench.measures.response import (
+from poolbench_driver.measures.response import (
     SteeringRules,
     gain_at,
     opening_interval,
 )
+from poolbench_driver.pages.boards.ranking import LEVEL
+from poolbench_driver.statistics.multiple import benjamini_hochberg
 
 
 @dataclass(frozen=True, order=True)

@@ -15,13 +15,13 @@ from poolbench.statuses import Status
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.find.figures import card_measure
 from poolbench_driver.find.held_out import HeldOutText, text_keys
-from poolbench_driver.find.scoring import figure, gated, rules_of, scorers_of, send
+from poolbench_driver.find.scoring import figure, gated, scorers_of, send
 from poolbench_driver.loop.progress import Display
+from poolbench_driver.measures.prompting import paired_gain
+from poolbench_driver.measures.response import SteeringRules, rules_of
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.stage import Draft, Stage
 from poolbench_driver.stages.steering import plan_scores_of
-from poolbench_driver.suites.poolbench.measures.prompting import paired_gain
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.vectors.card import CardMeasure
 
 
@@ -36,7 +36,7 @@ def checked_concepts(names: Sequence[str], concept: str) -> tuple[str, ...]:
 class SideEffects:
     """Texts of the held-out openings along a vector and unsteered, which scorers of other concepts read."""
 
-    plan: PoolBenchPlan  # of the run that has them
+    plan: ConceptsPlan  # of the run that has them
     run_id: str
     concept: str
     entrant: str  # strategy, and construction where it is a further one
@@ -56,7 +56,7 @@ class SideEffects:
         ]
         if not scorers.concepts:
             return measures
-        draft, rules = Draft(), rules_of(self.plan)
+        draft, rules = Draft(), rules_of(self.plan.scope.config)
         texts = text_keys(self.plan, self.concept, self.entrant)
         keys = plan_scores_of(draft, scorers, list(scorers.concepts), texts)
         source = send(self.plan, session, display, scorers, Stage(draft.work), run_id=self.run_id)

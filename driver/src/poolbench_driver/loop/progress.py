@@ -28,30 +28,8 @@ PUBLISH_INTERVAL_S, NUM_SHOWN = 2.0, 20
 TakeMeasures = Callable[[Iterable[tuple[str, int, str]]], None]
 
 
-class Display(Protocol):
-    """Receive the events of the loop, and show some of them."""
-
-    def start(self, totals: Counter[str]) -> None:
-        """Take the number of tasks by kind, in the order of the plan; a run that is planned again starts again."""
-
-    def done(self, task: Task, *, reused: bool = False) -> None:
-        """Take a task whose outputs are all committed."""
-
-    def failed(self, task_id: str, kind: str, reason: str) -> None:
-        """Take a failed task."""
-
-    def note(self, message: str) -> None:
-        """Show a message."""
-
-    def tick(self, in_flight: Mapping[str, Task]) -> None:
-        """Refresh the display, about twice a second."""
-
-    def close(self) -> None:
-        """End the display at the end of the run."""
-
-
-class _Counting:
-    """Counts by kind, shared by the displays."""
+class Display:
+    """Receive the events of the loop and count them by kind. Subclasses show some of them."""
 
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
@@ -65,25 +43,29 @@ class _Counting:
         self._ticked_s, self._kinds_in_flight = 0.0, set[str]()
 
     def start(self, totals: Counter[str]) -> None:
+        """Take the number of tasks by kind, in the order of the plan; a run that is planned again starts again."""
         self.totals = totals
         for counts in (self.finished, self.reused, self.failures):
             counts.clear()
 
     def done(self, task: Task, *, reused: bool = False) -> None:
+        """Take a task whose outputs are all committed."""
         self.finished[task.kind] += 1
         self.reused[task.kind] += reused
         if not reused:
             self._ended(task.kind)
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
+        """Take a failed task."""
         self.finished[kind] += 1
         self.failures[kind] += 1
         self._ended(kind)
 
     def note(self, message: str) -> None:
-        """Show nothing; subclasses may."""
+        """Take a message."""
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
+        """Take the tasks in flight, about twice a second."""
         now_s = self.elapsed_s
         for kind in self._kinds_in_flight:
             self._in_flight_s[kind] += now_s - self._ticked_s
@@ -92,7 +74,7 @@ class _Counting:
             self.sent_s.setdefault(kind, now_s)
 
     def close(self) -> None:
-        """Release nothing; subclasses may."""
+        """End the display at the end of the run."""
 
     def _ended(self, kind: str) -> None:
         """Note that a task ended. Time in which no task of the kind could be sent does not count as work."""
@@ -122,7 +104,7 @@ class _Counting:
         return head + lines if lines else []
 
 
-class RichDisplay(_Counting):
+class RichDisplay(Display):
     """One bar per stage."""
 
     def __init__(self) -> None:
@@ -173,7 +155,7 @@ class RichDisplay(_Counting):
             self._progress.advance(self._bars[kind])
 
 
-class PlainDisplay(_Counting):
+class PlainDisplay(Display):
     """A line on the stages in work when something has changed, every few seconds at most, for logs."""
 
     def __init__(self) -> None:
@@ -227,7 +209,7 @@ def _said(seconds: float | None) -> str:
     return f"{about(seconds)} left" if seconds else ""
 
 
-class JsonDisplay(_Counting):
+class JsonDisplay(Display):
     """One JSON object per line on standard error."""
 
     def start(self, totals: Counter[str]) -> None:
@@ -259,7 +241,7 @@ def open_display(name: str | None) -> Display:
     """
     has_bars = sys.stderr.isatty() and not hasattr(sys, "ps1")
     display = name or ("json" if as_json() else "rich" if has_bars else "plain")
-    displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": _Counting}
+    displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": Display}
     if display not in displays:
         raise ConfigError(f"unknown display {display!r}; use {', '.join(displays)}")
     return displays[display]()
@@ -275,7 +257,7 @@ class RunRecord(Protocol):
         """Write how far the run is."""
 
 
-class Recording(_Counting):
+class Recording(Display):
     """Forward the events of the loop to a display, and the run's state and progress to its record."""
 
     def __init__(

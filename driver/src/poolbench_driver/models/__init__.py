@@ -10,5 +10,6 @@ from poolbench_driver.models.describe import (
     annotator_version,
     describe,
     describe_model,
+    model_folder,
     model_type,
 )

@@ -32,6 +32,8 @@ MODEL_LICENCES = {
     "gemma-2-9b": "gemma",
     "mistral-7b-v0.3": "apache-2.0",
 }
+#: Folders of preset models in the layout of the reference project.
+PUBLISHED_FOLDERS = {"llama-3.1-8b": "llama3_8b", "gemma-2-9b": "gemma2_9b", "mistral-7b-v0.3": "mistral_7b"}
 #: spaCy pipelines that the project ships.
 ASSETS = ("annotator",)
 
@@ -195,3 +197,9 @@ def _whole(value: Any, name: str, file: Path) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
         raise ModelError(f"{name} in {file} is {shown(value)}; a whole number above 0 is needed")
     return value
+
+
+def model_folder(model: str) -> str:
+    """Return the folder name of a model in the published layout. For an unpublished model, make a name from its id."""
+    name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
+    return PUBLISHED_FOLDERS.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)

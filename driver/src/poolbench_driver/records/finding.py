@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from filecmp import cmp
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError, shown
 from poolbench.statuses import RunState
+from poolbench_driver.dataset_folder import replacing
 from poolbench_driver.records.run import (
     CONFIG_FILE,
     MANIFEST_FILE,
@@ -257,14 +257,9 @@ def _checked(run: Run) -> Run:
 
 
 def _fetched(store: ObjectStore, name: str, state: dict[str, Any], output: Path) -> Run:
-    """Copy the files of a run, and check each file against the manifest. The folder appears whole or not at all.
-
-    An existing folder of this name stays until all files are copied.
-    """
-    place, partial, before = (output / folder for folder in (name, f".{name}.partial", f".{name}.before"))
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    """Copy the files of a run, and check each file against the manifest. The folder appears whole or not at all."""
+    place = output / name
+    with replacing(place) as partial:
         manifest = _get(store, name, MANIFEST_FILE, state)
         for file, sha256 in manifest_files(manifest, run_path(name, f"{RUN_FILES}{MANIFEST_FILE}")).items():
             if is_published(file):
@@ -275,14 +270,6 @@ def _fetched(store: ObjectStore, name: str, state: dict[str, Any], output: Path)
                 (partial / file).write_bytes(data)
         (partial / MANIFEST_FILE).write_bytes(manifest)
         (partial / STATE_FILE).write_text(json.dumps(state, indent=1), "utf-8")
-        if place.exists():
-            shutil.rmtree(before, ignore_errors=True)
-            place.rename(before)
-        partial.rename(place)
-        shutil.rmtree(before, ignore_errors=True)
-    except (OSError, PoolbenchError):
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return Run(place.resolve())
 
 

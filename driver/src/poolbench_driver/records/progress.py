@@ -17,25 +17,26 @@ from poolbench_driver.waiting import left_s, longest_s
 
 #: Entries of each list that a driver publishes.
 MOST = 20
-_MAX_SHOWN = 500
+#: Most characters of a text that others published, and most entries of a list.
+MAX_SHOWN = 500
 #: Tables that are read at once for the first figures and in all, and figures by entrant and layer that are kept.
 _READ_AT_ONCE, _MAX_READ, _MAX_ENTRANTS = 20, 5000, 2000
-_Text = Annotated[str, AfterValidator(lambda text: shown_text(text[:_MAX_SHOWN]))]
+PublishedText = Annotated[str, AfterValidator(lambda text: shown_text(text[:MAX_SHOWN]))]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Seconds = Annotated[float, Field(ge=0, lt=1e12, allow_inf_nan=False)]
 
 
-class _Published(BaseModel):
-    """Others may write into a store too, so all of it is checked."""
+class Published(BaseModel):
+    """What a driver published. Others may write into a store too, so all of it is checked."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class StageProgress(_Published):
+class StageProgress(Published):
     """The tasks of one kind; times are seconds since the driver began."""
 
-    kind: _Text
-    label: _Text
+    kind: PublishedText
+    label: PublishedText
     tasks: _Count
     done: _Count = 0
     failed: _Count = 0
@@ -63,40 +64,40 @@ class StageProgress(_Published):
         return None if left and self.per_min is None else left_s(left, self.ended, self.worked_s or 0.0)
 
 
-class SentTask(_Published):
+class SentTask(Published):
     """A task that waits in its queue or is in work."""
 
-    task: _Text
-    label: _Text
+    task: PublishedText
+    label: PublishedText
     sent_s: _Seconds  # when it was first seen in flight
 
 
-class FailedTask(_Published):
+class FailedTask(Published):
     """A task that failed."""
 
-    task: _Text
-    label: _Text
-    reason: _Text
+    task: PublishedText
+    label: PublishedText
+    reason: PublishedText
 
 
-class FirstFigure(_Published):
+class FirstFigure(Published):
     """The mean of a figure over the cells that have one so far."""
 
-    metric: _Text
-    entrant: _Text
+    metric: PublishedText
+    entrant: PublishedText
     layer: int
     value: Annotated[float, Field(allow_inf_nan=False)]
     num_cells: _Count
 
 
-class Progress(_Published):
+class Progress(Published):
     """The progress of a run."""
 
     elapsed_s: _Seconds = 0.0
     stages: Annotated[tuple[StageProgress, ...], Field(max_length=200)] = ()
     num_sent: _Count = 0
     sent: Annotated[tuple[SentTask, ...], Field(max_length=MOST)] = ()  # the longest first
-    notes: Annotated[tuple[_Text, ...], Field(max_length=MOST)] = ()  # the last ones
+    notes: Annotated[tuple[PublishedText, ...], Field(max_length=MOST)] = ()  # the last ones
     failures: Annotated[tuple[FailedTask, ...], Field(max_length=MOST)] = ()  # the last ones
     figures: Annotated[tuple[FirstFigure, ...], Field(max_length=MOST)] = ()  # by metric, the best first
 

@@ -10,18 +10,17 @@ import re
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.wire import RUN_CANCEL, RUN_FILES, RUN_PROGRESS, RUN_STATE, RUNS_FOLDER, run_path
 from poolbench.errors import IntegrityError, NotFoundError
-from poolbench.queue.messages import shown_text
 from poolbench.statuses import RunState
 from poolbench.storage import ObjectInfo
 from poolbench.storage.base import ObjectStore
-from poolbench_driver.records.progress import Progress
+from poolbench_driver.records.progress import MAX_SHOWN, Progress, Published, PublishedText
 from poolbench_driver.records.run import UNFINISHED
 
 STATE, PROGRESS, CANCEL = RUN_STATE, RUN_PROGRESS, RUN_CANCEL
@@ -29,53 +28,36 @@ CONFIG, KEYS, FURTHER = "config.json", "keys.json.gz", "further.json.gz"
 #: A driver whose state is older than this is gone.
 DIED_AFTER_S = 60.0
 _KEYS = TypeAdapter(list[str])
-_MAX_SHOWN = 500
 
 
-class PublishedState(BaseModel):
-    """The state of a run as its driver published it. Others may write into a store too, so all of it is checked."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class PublishedState(Published):
+    """The state of a run as its driver published it."""
 
     state: RunState
-    host: str = ""
+    host: PublishedText = ""
     pid: int = Field(0, ge=0, lt=2**63)
-    folder: str = ""  # the run's folder on that host
-    updated_at: str = ""  # when the state changed, by the clock of that host
-    heartbeat_at: str = ""  # when it was written, by the same clock; for people
-    code_version: str = ""
+    folder: PublishedText = ""  # the run's folder on that host
+    updated_at: PublishedText = ""  # when the state changed, by the clock of that host
+    heartbeat_at: PublishedText = ""  # when it was written, by the same clock; for people
+    code_version: PublishedText = ""
     schema_version: int | None = None  # of the run's files
     tasks: int | None = Field(None, ge=0, lt=2**63)
     tasks_done: int | None = Field(None, ge=0, lt=2**63)
     failures: int | None = Field(None, ge=0, lt=2**63)
     resent: int | None = Field(None, ge=0, lt=2**63)
-    results_digest: str | None = None
-
-    @field_validator("host", "folder", "updated_at", "heartbeat_at", "code_version", "results_digest")
-    @classmethod
-    def _printable(cls, text: str | None) -> str | None:
-        return None if text is None else shown_text(text[:_MAX_SHOWN])
+    results_digest: PublishedText | None = None
 
 
-class PublishedConfig(BaseModel):
-    """The settings of a run that lists show; checked as `PublishedState`."""
+class PublishedConfig(Published):
+    """The settings of a run that lists show."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    model: str = ""
-    concepts: tuple[str, ...] = ()
+    model: PublishedText = ""
+    concepts: Annotated[tuple[PublishedText, ...], AfterValidator(lambda names: names[:MAX_SHOWN])] = ()
 
     @property
     def concept_ids(self) -> tuple[str, ...]:
         """Return the concepts that it names, which are none in most suites."""
         return self.concepts
-
-    @field_validator("model", "concepts")
-    @classmethod
-    def _printable(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if isinstance(value, str):
-            return shown_text(value[:_MAX_SHOWN])
-        return tuple(shown_text(name[:_MAX_SHOWN]) for name in value[:_MAX_SHOWN])
 
 
 class RunRecords:

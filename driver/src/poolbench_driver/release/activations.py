@@ -14,9 +14,9 @@ from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench_driver.dataset_folder import write_release
 from poolbench_driver.imports.activation_files import passage_entry, write_layer_array
+from poolbench_driver.models import model_folder
 from poolbench_driver.release.run import passages_source
 from poolbench_driver.release.source import Export
-from poolbench_driver.suites.poolbench.published_table import model_folder
 
 KIND = "poolbench-activations"
 SPLITS = ("train", "test")

@@ -18,8 +18,8 @@ from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.dataset_folder import write_release
+from poolbench_driver.models import model_folder
 from poolbench_driver.release.source import Export
-from poolbench_driver.suites.poolbench.published_table import model_folder
 
 KIND = "poolbench-directions"
 INDEX, TENSORS = "directions.parquet", "directions.safetensors"

@@ -14,8 +14,8 @@ from poolbench_driver.dataset_folder import hub_header, render_card, replacing, 
 from poolbench_driver.models import MODEL_LICENCES
 from poolbench_driver.records import Run
 from poolbench_driver.release.run import origin, release_facts
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: Licences of bases under the scorers.
 BASE_LICENCES = {"minilm": "apache-2.0", "bert-base-uncased": "apache-2.0"}
@@ -26,7 +26,7 @@ class Export:
     """The run that is exported, and how."""
 
     folder: Run
-    plan: PoolBenchPlan
+    plan: ConceptsPlan
     artifacts: Artifacts
     concepts: Sequence[str]
     licence: str

@@ -17,8 +17,8 @@ from poolbench_driver.config import ALONG
 from poolbench_driver.dataset_folder import hub_header, write_release
 from poolbench_driver.imports.steered_texts import RELEASE, exported_file
 from poolbench_driver.release.source import Export
+from poolbench_driver.stages.plan import SteeringStages
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import SteeringStages
 
 #: Scores of one text by scorer.
 TextScores = Mapping[str, Mapping[str, float | None]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.contracts.keys import digest
 from poolbench.pooling.registry import StrategySpec
 from poolbench.steps import prober as steps
 from poolbench.steps.base import Keys, StrategyParam
@@ -14,15 +15,23 @@ from poolbench.steps.extractor import ANNOTATIONS, EXTRACT, PASSAGES, VECTORS, E
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, AnnotateParams
 from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData, shared_passages, without_order
-from poolbench_driver.config import RANDOM_WEIGHTS, WORD_ORDER, Control, ReadingConfig
+from poolbench_driver.config import RANDOM_WEIGHTS, WORD_ORDER, Control, CorpusSource, ReadingConfig
 from poolbench_driver.corpora.sources import stored_rows
 from poolbench_driver.models import ModelInfo, annotator_version
-from poolbench_driver.stages.stage import Draft
+from poolbench_driver.stages.stage import Draft, PlanFacts
 
 #: Passages of one extraction.
 SHARD = 2000
 #: Expected tokens of a text, for estimates.
-TEXT_TOKENS = 20.0
+_TEXT_TOKENS = 20.0
+
+
+def facts_of_sets(
+    model: ModelInfo, source: CorpusSource, data: Mapping[str, ProbingData], notes: tuple[str, ...]
+) -> PlanFacts:
+    """Return what the frame reads of a plan whose texts are probing sets."""
+    revision = digest({name: set_data.instances.to_pylist() for name, set_data in data.items()}, 16)
+    return PlanFacts(model, source.kind, revision, "probing", passage_tokens=_TEXT_TOKENS, notes=notes)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,6 @@ class Scope:
             dataset_revision=dataset_revision(dataset),
             task="concept",
             passage_tokens=self.passage_tokens,
-            text_tokens=self.config.budget.max_tokens,
             imported=self.imported,
             notes=self.notes,
         )

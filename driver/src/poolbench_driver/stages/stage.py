@@ -80,7 +80,6 @@ class PlanFacts:
     dataset_revision: str  # their revision
     task: str  # value of the column `task`
     passage_tokens: float  # expected tokens of a passage
-    text_tokens: int = 0  # most tokens of a generated text
     imported: Mapping[str, str] = field(default_factory=dict)  # commands that import artifacts again, by key
     notes: tuple[str, ...] = ()  # what was left out or is not known; the run says the first ones when it starts
 

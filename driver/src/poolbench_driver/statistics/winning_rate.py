@@ -1,7 +1,6 @@
 """Winning rates of models over datasets, and how stable the order of the models is."""
 
-import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -140,16 +139,10 @@ def discriminability(scores: np.ndarray) -> np.ndarray:
     )
 
 
-class RankResolution(NamedTuple):
-    """Rank resolution: smaller differences of ranks mean nothing."""
+def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int = 0) -> float:
+    """Return the 95th percentile of |rank change| over models and resamples of the datasets.
 
-    resolution: float  # 95th percentile of |rank change| over models and resamples
-    tau: float  # mean Kendall's tau-b of the compared rankings; NaN if all of them tie all models
-    published: float  # the published figure: 1.96 standard deviations of the rank changes over the root of the models
-
-
-def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int = 0) -> RankResolution:
-    """Return the rank changes under a bootstrap over datasets; ranks are by mean winning rate, ties shared.
+    Smaller differences of ranks mean nothing. Ranks are by mean winning rate, with ties shared.
 
     Args:
         scores: M models by N datasets, higher is better; NaN for a missing score.
@@ -164,19 +157,12 @@ def rank_resolution(scores: np.ndarray, *, num_resamples: int = 1000, seed: int 
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2 or min(scores_MN.shape) < 2:
         raise StatisticError(Status.TOO_FEW, f"need at least 2 models and 2 datasets, got shape {scores_MN.shape}")
-    full, weights_RN = _ranks(mean_winning_rate(scores_MN)), bootstrap_counts(scores_MN.shape[1], num_resamples, seed)
-    ranks_RM = _ranks(winning_rate_resamples(scores_MN, weights_RN))
-    both_RM = np.isfinite(ranks_RM + full)
-    changes = (ranks_RM - full)[both_RM]
+    full_M, weights_RN = _ranks(mean_winning_rate(scores_MN)), bootstrap_counts(scores_MN.shape[1], num_resamples, seed)
+    changes_RM = _ranks(winning_rate_resamples(scores_MN, weights_RN)) - full_M
+    changes = changes_RM[np.isfinite(changes_RM)]
     if changes.size < 2:
         raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
-    all_taus = [kendall(row[mask_M], full[mask_M]) for row, mask_M in zip(ranks_RM, both_RM, strict=True)]
-    taus = [tau for tau in all_taus if math.isfinite(tau)]
-    return RankResolution(
-        resolution=float(np.percentile(np.abs(changes), 95)),
-        tau=float(np.mean(taus)) if taus else math.nan,
-        published=float(1.96 * np.std(changes, ddof=1) / math.sqrt(len(scores_MN))),
-    )
+    return float(np.percentile(np.abs(changes), 95))
 
 
 def _by_dataset(scores: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from poolbench import __version__
 from poolbench.config.base import StrictModel
+from poolbench.contracts import Row
 from poolbench.directions.vector_files import CARD_FILE, VECTOR_FILE, VectorFile, read_vector_file
 from poolbench.errors import InputError, shown
 
@@ -133,6 +134,13 @@ class CardMeasure(CardModel):
     n: Annotated[int, Field(ge=0)] | None = None
     status: Text = "ok"
     reason: Text | None = None
+
+    @classmethod
+    def of_row(cls, name: str, row: Row, strength: float | None = None) -> Self:
+        """Return the figure of a result row. The end of a long reason is cut."""
+        columns = {column: row[column] for column in ("value", "ci_low", "ci_high", "n")}
+        reason = row["reason"] and row["reason"][:1000]
+        return cls(name=name, strength=strength, status=str(row["status"]), reason=reason, **columns)
 
 
 class LensToken(CardModel):

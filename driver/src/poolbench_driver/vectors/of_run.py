@@ -165,10 +165,7 @@ def _figures(run: Run, row: Row) -> Iterator[Row]:
 
 def _measure(figure: Row) -> CardMeasure:
     of = f"/{figure['neighbour']}" if figure["neighbour"] else ""
-    return CardMeasure(
-        name=f"{figure['metric']}{of}",
-        **{name: figure[name] for name in ("value", "ci_low", "ci_high", "n", "status", "reason")},
-    )
+    return CardMeasure.of_row(f"{figure['metric']}{of}", figure)
 
 
 def _strength(run: Run, row: Row, figures: list[Row]) -> Strength:

@@ -10,14 +10,14 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench.storage import Artifacts
 from poolbench_driver.records import Run
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 
 #: The construction whose vector is the weights of the converged probe.
 _WEIGHTS = "C3"
 
 
 def probe_of_run(
-    folder: Run, plan: PoolBenchPlan, artifacts: Artifacts, concept: str, strategy: str | None, layer: int | None
+    folder: Run, plan: ConceptsPlan, artifacts: Artifacts, concept: str, strategy: str | None, layer: int | None
 ) -> dict[str, Any]:
     """Return the body of `POST /steerer/served/probes` for the run's probe of a concept.
 
@@ -76,7 +76,7 @@ def offset_of(margins: np.ndarray, labels: np.ndarray) -> float:
     return float((low + high) / 2)
 
 
-def _cell(folder: Run, plan: PoolBenchPlan, concept: str, strategy: str | None, layer: int | None) -> Cell:
+def _cell(folder: Run, plan: ConceptsPlan, concept: str, strategy: str | None, layer: int | None) -> Cell:
     """Return the fitting strategy and layer with the highest AUROC."""
     cells = list(plan.probes.concepts[concept].directions)
     fitting = [cell for cell in cells if strategy in (None, cell.strategy) and layer in (None, cell.layer)]

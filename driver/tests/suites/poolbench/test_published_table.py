@@ -13,8 +13,9 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.comparison.published import RunRows, compare_cells
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.metrics import all_metrics
+from poolbench_driver.models import model_folder
 from poolbench_driver.suites.poolbench.presets import other_settings
-from poolbench_driver.suites.poolbench.published_table import model_folder, published_table
+from poolbench_driver.suites.poolbench.published_table import published_table, settings_of_run
 
 TABLE = published_table()
 MODEL = TABLE.model("llama-3.1-8b")
@@ -57,7 +58,7 @@ def test_counterparts_exist() -> None:
     for column in TABLE.columns:
         assert set(column.ours) <= {"published", "corrected"} and set(column.ours.values()) <= set(all_metrics())
     for model in TABLE.models:
-        assert model.preset in MODEL_PRESETS and model.best_layer in model.layers
+        assert model_folder(model.preset) == model.name and model.best_layer in model.layers
         assert TABLE.model(MODEL_PRESETS[model.preset].source) == TABLE.model(model.label) == model
 
 
@@ -66,11 +67,6 @@ def test_unknown_names_are_refused() -> None:
         published_table("offical")
     with pytest.raises(UnknownModelError, match=r"llama-3\.1-8b"):
         TABLE.model("llama-3.1-9b")
-
-
-def test_models_have_the_names_of_the_published_layout() -> None:
-    names = {"llama-3.1-8b": "llama3_8b", "demo": "demo", "owner/model-1": "owner_model-1", "/models/mine": "mine"}
-    assert {name: model_folder(name) for name in names} == names
 
 
 def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:
@@ -100,11 +96,11 @@ def test_a_checkout_adds_the_other_constructions(tmp_path: Path) -> None:
 
 def test_the_settings_are_those_of_the_card_at_the_layer_of_the_table(tmp_path: Path) -> None:
     card = load_run_config(None, {"preset": "card", "model": MODEL.preset})
-    ours = load_run_config(None, TABLE.settings_of_run(MODEL, str(tmp_path)))
+    ours = load_run_config(None, settings_of_run(TABLE, MODEL, str(tmp_path)))
     assert (ours.budget, ours.steering, ours.protocol) == (card.budget, card.steering, card.protocol)
     assert (ours.layers, other_settings(ours)) == ((MODEL.best_layer,), [])
     (tmp_path / "hedging").mkdir()  # concepts are those of the corpus
-    assert TABLE.settings_of_run(MODEL, str(tmp_path))["concepts"] == ["hedging"]
+    assert settings_of_run(TABLE, MODEL, str(tmp_path))["concepts"] == ["hedging"]
 
 
 SOURCE = """\

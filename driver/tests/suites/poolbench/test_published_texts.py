@@ -11,8 +11,8 @@ import pytest
 from poolbench.errors import ConfigError, CorpusError, PoolbenchError
 from poolbench.texts import load_openings
 from poolbench_driver.assemble import assemble
+from poolbench_driver.stages.plan import make_plan, num_texts
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 from poolbench_driver.suites.poolbench.published_texts import with_published_texts
 
 STRATEGIES = ("A1_mean", "W2_last_4")

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
+from poolbench.grouping import grouped
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.inputs import StatisticError
 from poolbench_driver.pages.boards.agreement import RankAgreement, rank_agreements
@@ -39,19 +39,14 @@ def boards_by(cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | N
     `part` returns the part of a cell, or None for a cell to leave out. Parts without a board are left out. Raise
     ConfigError as `rank_board` does.
     """
-    parts: dict[str, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        if cell["metric"] == metric and (name := part(cell)) is not None:
-            parts[name].append(cell)
+    parts = grouped((name, cell) for cell in cells if cell["metric"] == metric and (name := part(cell)) is not None)
     boards = {name: rank_board(part_cells, metric) for name, part_cells in sorted(parts.items())}
     return {name: board for name, board in boards.items() if board is not None}
 
 
 def family_ranks(board: RankBoard, family_of: Mapping[str, str]) -> list[FamilyRank]:
     """Return the mean rank of each strategy family, best first. A strategy without family is its own family."""
-    members: dict[str, list[int]] = defaultdict(list)
-    for k, name in enumerate(board.entrants):
-        members[family_of.get(name, name)].append(k)
+    members = grouped((family_of.get(name, name), k) for k, name in enumerate(board.entrants))
     ranks_NF = np.stack([mean_ranks(board.ranks_NK[:, ks].T) for ks in members.values()], axis=1)
     means_F, counts_F = mean_ranks(ranks_NF), np.isfinite(ranks_NF).sum(axis=0)
     ranks = [
@@ -264,7 +259,7 @@ def _layers(rows: Sequence[Row], primary: str) -> list[RankAgreement]:
 
 def _resolution(board: RankBoard) -> float | None:
     try:
-        return rank_resolution(-board.ranks_NK.T).resolution
+        return rank_resolution(-board.ranks_NK.T)
     except StatisticError:
         return None
 

@@ -247,7 +247,7 @@ def read_sets(config: CeBenchConfig) -> SetPassages:
     """
     if not config.sets:
         return SetPassages()
-    catalogue, probing_sets = chosen_sets(config)
+    catalogue, probing_sets = chosen_sets(config.sets, config.corpus.source)
     data, unread = catalogue.read_all(probing_sets, config.seed)
     passages, refused = dict[str, Mapping[str, pa.Table]](), list[str]()
     for probing_set in probing_sets:

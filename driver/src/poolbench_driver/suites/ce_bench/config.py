@@ -42,19 +42,9 @@ class CeBenchConfig(RunConfig):
         return {**super().real_text(given), **({} if "stories" in given else REAL_STORIES)}
 
     @property
-    def concept_ids(self) -> tuple[str, ...]:
-        """Return the ids of the concepts that the configuration names."""
-        return self.concepts
-
-    @property
     def unread(self) -> tuple[str, ...]:
         """Return the settings that only a run which reads passages has a use for, if this is none."""
         return ("corpus", *SIZES_OF_PASSAGES) if not self.concepts and not self.sets else ()
-
-    @property
-    def data_name(self) -> str:
-        """Return the name of the suite, because the suite brings its own stories."""
-        return self.suite
 
     def hashed(self) -> dict[str, Any]:
         """Return the settings from which the hash of the configuration is computed."""

@@ -15,6 +15,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.keys import digest
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import read_config
+from poolbench.grouping import grouped
 from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.contract.page import Cell, Line, Part, Table
 from poolbench_driver.pages.plain import HasFigures, figure, number
@@ -179,10 +180,7 @@ class Families:
 
 def families_of(entrants: Sequence[SaeEntrant]) -> Families:
     """Return the families of two seeds or more, in the order of their best members."""
-    groups: dict[str, list[SaeEntrant]] = {}
-    for sae in entrants:
-        if sae.family is not None:
-            groups.setdefault(sae.family, []).append(sae)
+    groups = grouped((sae.family, sae) for sae in entrants if sae.family is not None)
     ks = sorted({k for sae in entrants for k in sae.sparse})
     families, unclear = list[Family](), list[str]()
     for members in groups.values():

@@ -40,7 +40,7 @@ from poolbench_driver.suites.ce_bench.metrics import (
     UNEXPLAINED,
     WIDTH,
 )
-from poolbench_driver.suites.ce_bench.view import CeBenchView, view_of, view_over
+from poolbench_driver.suites.ce_bench.view import CeBenchView, view_of
 
 
 def score_by_l0(view: CeBenchView) -> Picture | None:
@@ -115,15 +115,11 @@ _BOARD_NOTE = (
 def report(run: FinishedRun, page: Page) -> Page:
     """Return the page of a run."""
     view = view_of(run)
-    return _page(view, page, [*_features(view, run), *reader_parts(readers(run.rows("results")))])
+    return page_of_view(view, page, [*_features(view, run), *reader_parts(readers(run.rows("results")))])
 
 
-def joined(runs: Sequence[FinishedRun], page: Page) -> Page:
-    """Return the page of several runs."""
-    return _page(view_over(runs), page)
-
-
-def _page(view: CeBenchView, page: Page, parts: Sequence[Part] = ()) -> Page:
+def page_of_view(view: CeBenchView, page: Page, parts: Sequence[Part] = ()) -> Page:
+    """Return the page of one or several runs, with further parts at its end."""
     return replace(
         page,
         answer=Answer(view.headline(), [*filter(None, [view.certainty()]), _METHOD]),

@@ -10,12 +10,13 @@ from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.ce_bench import plan as planning
-from poolbench_driver.suites.ce_bench import report as reporting
 from poolbench_driver.suites.ce_bench.config import CeBenchConfig
 from poolbench_driver.suites.ce_bench.evidence import BEHIND
 from poolbench_driver.suites.ce_bench.plan import CeBenchPlan, CeBenchScope
 from poolbench_driver.suites.ce_bench.recordings import board, board_markdown, read_tree
+from poolbench_driver.suites.ce_bench.report import page_of_view, report
 from poolbench_driver.suites.ce_bench.rows import assemble
+from poolbench_driver.suites.ce_bench.view import view_over
 
 
 class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
@@ -24,7 +25,6 @@ class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
     evidence = BEHIND
 
     def check(self, config: CeBenchConfig) -> None:
-        """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
         planning.check(config)
 
     def resolve(self, config: CeBenchConfig, session: Session, model: ModelInfo | None = None) -> CeBenchScope:
@@ -48,10 +48,10 @@ class CeBench(Suite[CeBenchConfig, CeBenchScope, CeBenchPlan]):
         return assemble(plan, source)
 
     def report(self, run: FinishedRun, page: Page) -> Page:
-        return reporting.report(run, page)
+        return report(run, page)
 
     def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
-        return reporting.joined(runs, page)
+        return page_of_view(view_over(runs), page)
 
     def units(self, run: FinishedRun) -> Units:
         """Return the interpretability of each entrant by subject. The score of an entrant is its mean over subjects."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from poolbench.config import EMBEDDING, FINAL, LayerChoice, NamedBudget, StrictModel
 from poolbench.contracts.bounds import Seed
-from poolbench_driver.config import NAMED_SOURCES, REAL_TEXT, Control, CorpusSource, ReadingConfig, names_planted
+from poolbench_driver.config import REAL_TEXT, Control, CorpusSource, ReadingConfig, names_planted
 
 #: What a pretrained model is compared on by default: two sets of changed sentences, and one of a property of the verb.
 REAL_SETS = ("ewt-bigram-shift", "ewt-coordination-inversion", "ewt-tense")
@@ -196,4 +196,4 @@ class DataRequirementsConfig(ReadingConfig):
     @property
     def data_name(self) -> str:
         """Return the source of the sets."""
-        return f"{self.suite}-{self.corpus.source if self.corpus.source in NAMED_SOURCES else 'folder'}"
+        return f"{self.suite}-{self.corpus.kind}"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from poolbench.config import change_revision, local_folder
-from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import prober as steps
@@ -18,15 +17,15 @@ from poolbench_driver.config import Control
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.example_vectors import FROM_FILE, VectorsFile, plan_file_vectors, read_vectors
 from poolbench_driver.stages.probing_sets import (
-    TEXT_TOKENS,
     SetVectors,
+    facts_of_sets,
     plan_set_vectors,
     read_under,
     reading_params,
 )
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, Stage, joined
 from poolbench_driver.suites.data_requirements.config import Configuration, DataRequirementsConfig
-from poolbench_driver.suites.data_requirements.sets import check_names, data_source, read_sets, sizes_of
+from poolbench_driver.suites.data_requirements.sets import check_names, read_sets, sizes_of
 from poolbench_driver.waiting import waiting
 
 
@@ -64,10 +63,7 @@ class DataScope:
     @property
     def facts(self) -> PlanFacts:
         """Return the facts of a plan of this scope that the frame reads."""
-        revision = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
-        return PlanFacts(
-            self.model, data_source(self.config), revision, "probing", passage_tokens=TEXT_TOKENS, notes=self.notes
-        )
+        return facts_of_sets(self.model, self.config.corpus, self.data, self.notes)
 
 
 @dataclass(frozen=True)

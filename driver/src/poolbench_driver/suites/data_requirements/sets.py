@@ -8,7 +8,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.errors import CorpusError
 from poolbench.statistics.folds import connected_groups
 from poolbench_corpora.probing import PROBING_INSTANCES, ProbingData, Span, passage_id, passages_of, with_splits
-from poolbench_driver.config import NAMED_SOURCES, as_concepts
+from poolbench_driver.config import as_concepts
 from poolbench_driver.corpora.sources import chosen_sets, concept_table
 from poolbench_driver.suites.data_requirements.config import DataRequirementsConfig
 
@@ -22,10 +22,10 @@ def read_sets(config: DataRequirementsConfig) -> tuple[dict[str, ProbingData], l
     """
     concepts = {concept.id for concept in CONCEPTS.all()}
     names = [name for name in config.sets if name in concepts]
-    patterns = tuple(name for name in config.sets if name not in concepts)
+    patterns = [name for name in config.sets if name not in concepts]
     data, notes = dict[str, ProbingData](), list[str]()
     if patterns:
-        catalogue, sets = chosen_sets(config.model_copy(update={"sets": patterns}))
+        catalogue, sets = chosen_sets(patterns, config.corpus.source)
         data, absent = catalogue.read_all(sets, config.seed)
         notes += [str(note) for note in absent]
         notes += [str(note) for set_data in data.values() for note in set_data.notes]
@@ -43,8 +43,8 @@ def read_sets(config: DataRequirementsConfig) -> tuple[dict[str, ProbingData], l
 def check_names(config: DataRequirementsConfig) -> None:
     """Raise UnknownNameError or CorpusError for a set that is neither a concept nor in the corpus."""
     concepts = {concept.id for concept in CONCEPTS.all()}
-    if patterns := tuple(name for name in config.sets if name not in concepts):
-        chosen_sets(config.model_copy(update={"sets": patterns}))
+    if patterns := [name for name in config.sets if name not in concepts]:
+        chosen_sets(patterns, config.corpus.source)
 
 
 def _of_concept(config: DataRequirementsConfig, name: str) -> ProbingData:
@@ -83,8 +83,3 @@ def sizes_of(config: DataRequirementsConfig, available: int) -> Sequence[int]:
 
 #: Sizes where the run names none, and examples of each fold of the smallest.
 NUM_SIZES, FEWEST_OF_A_FOLD = 4, 8
-
-
-def data_source(config: DataRequirementsConfig) -> str:
-    """Return the source of the sets as result rows name it."""
-    return config.corpus.source if config.corpus.source in NAMED_SOURCES else "folder"

@@ -8,7 +8,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from poolbench.config import FINAL, LayerChoice, ResampledBudget, amounts
 from poolbench_driver.config import (
-    NAMED_SOURCES,
     REAL_TEXT,
     Control,
     CorpusSource,
@@ -103,8 +102,7 @@ class HolmesConfig(ReadingConfig):
     @property
     def data_name(self) -> str:
         """Return the source of the sets."""
-        source = self.corpus.source
-        return f"{self.suite}-{source if source in NAMED_SOURCES else 'folder'}"
+        return f"{self.suite}-{self.corpus.kind}"
 
     def hashed(self) -> dict[str, Any]:
         """Return the settings from which the hash of the configuration is computed.

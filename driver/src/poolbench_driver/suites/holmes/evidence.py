@@ -6,6 +6,7 @@ from typing import cast
 import pyarrow as pa
 
 from poolbench.contracts import Row
+from poolbench.grouping import grouped
 from poolbench_driver.config import Control
 from poolbench_driver.contract.evidence import NO_TEXTS, Evidence, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Column, Heads, Line, Part, Table
@@ -66,9 +67,7 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
     """Yield the instances that the cells of each set and entrant show."""
     classed = {row["set"] for row in tables["sets"].to_pylist() if row["task"] == "classes"}
     controls = {row["entrant"]: row["control"] or "" for row in tables["entrants"].to_pylist()}
-    cells: dict[tuple[str, str], list[Row]] = {}
-    for row in tables["predictions"].to_pylist():
-        cells.setdefault((row["set"], row["entrant"]), []).append(row)
+    cells = grouped(((row["set"], row["entrant"]), row) for row in tables["predictions"].to_pylist())
     for (set_name, entrant), predictions in cells.items():
         for row in wrong_first(predictions, is_classed=set_name in classed)[:most]:
             yield TextGroup(set_name, controls[entrant]), row["instance_id"]

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.pooling.registry import StrategySpec, select_strategies
 from poolbench.steps import prober as steps
@@ -14,7 +13,7 @@ from poolbench.steps.base import Keys
 from poolbench.steps.roles import Cell
 from poolbench_corpora.probing import ProbingData, ProbingSet
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.config import NAMED_SOURCES, Control
+from poolbench_driver.config import Control
 from poolbench_driver.corpora.sources import chosen_sets
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.stages.example_vectors import (
@@ -25,8 +24,8 @@ from poolbench_driver.stages.example_vectors import (
     read_vectors,
 )
 from poolbench_driver.stages.probing_sets import (
-    TEXT_TOKENS,
     SetVectors,
+    facts_of_sets,
     plan_set_vectors,
     read_under,
     reading_params,
@@ -71,9 +70,7 @@ class HolmesScope:
     @property
     def facts(self) -> PlanFacts:
         """Return the facts of a plan of this scope that the frame reads."""
-        revisions = digest({name: data.instances.to_pylist() for name, data in self.data.items()}, 16)
-        source = self.config.corpus.source if self.config.corpus.source in NAMED_SOURCES else "folder"
-        return PlanFacts(self.model, source, revisions, "probing", passage_tokens=TEXT_TOKENS, notes=self.notes)
+        return facts_of_sets(self.model, self.config.corpus, self.data, self.notes)
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def strategies_of(config: HolmesConfig) -> list[StrategySpec]:
 def resolve(config: HolmesConfig, session: Session, model: ModelInfo | None = None) -> HolmesScope:
     """Return the scope of a run. Raise CorpusError if no set can be read."""
     model = model or describe_model(config, session.services)
-    catalogue, sets = chosen_sets(config)
+    catalogue, sets = chosen_sets(config.sets, config.corpus.source)
     with waiting(f"reading {len(sets)} probing sets"):
         data, notes = catalogue.read_all(sets, config.seed)
         if not data:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import InputError, shown
+from poolbench.grouping import grouped
 from poolbench.statistics.bootstrap import group_weights, percentile_interval
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.contract.source import TableLine, read_csv
@@ -105,9 +106,7 @@ def read_scores(file: Path, portion: float | None = None) -> ScoreTable:
         notes.append(f"columns with standard deviations are not read: {len(spread)}")
     if len(models) < 2:
         raise InputError(f"{file}, line 1: columns of models: {len(models)}; at least two are needed for winning rates")
-    by_portion: dict[float, list[TableLine]] = {}
-    for line in lines:
-        by_portion.setdefault(_portion(line), []).append(line)
+    by_portion = grouped((_portion(line), line) for line in lines)
     if portion is None:
         portion = next((share for share in SHOWN_PORTIONS if share in by_portion), max(by_portion))
     elif portion not in by_portion:
@@ -216,10 +215,7 @@ def _by_set(lines: Sequence[TableLine]) -> dict[str, list[TableLine]]:
         if key in index:
             raise InputError(f"{line.where}: {shown(name)} is there already, with the same portion: {index[key].where}")
         index[key] = line
-    by_set: dict[str, list[TableLine]] = {}
-    for (name, _), line in index.items():
-        by_set.setdefault(name, []).append(line)
-    return by_set
+    return grouped((name, line) for (name, _), line in index.items())
 
 
 def _described(name: str, line: TableLine) -> tuple[str, str]:

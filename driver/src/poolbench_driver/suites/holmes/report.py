@@ -21,12 +21,11 @@ from poolbench_driver.contract.page import (
     Problem,
     Table,
 )
-from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.vega import COLOURS, GREY
 from poolbench_driver.pages.drawing import chart, level, looks_of, name_axis, number_axis, picture, points, texts
 from poolbench_driver.pages.plain import entrant_cell, figure, number, spans
 from poolbench_driver.suites.holmes.figures import figures
-from poolbench_driver.suites.holmes.view import Entrant, HolmesView, view_of, view_over
+from poolbench_driver.suites.holmes.view import Entrant, HolmesView
 
 
 def by_type(view: HolmesView) -> Picture | None:
@@ -82,17 +81,8 @@ _METHOD = (
 )
 
 
-def report(run: FinishedRun, page: Page) -> Page:
-    """Return the page of a run."""
-    return _page(view_of(run), page)
-
-
-def joined(runs: Sequence[FinishedRun], page: Page) -> Page:
-    """Return the page of several runs. Raise ConfigError if their figures are not comparable."""
-    return _page(view_over(runs), page)
-
-
-def _page(view: HolmesView, page: Page) -> Page:
+def page_of_view(view: HolmesView, page: Page) -> Page:
+    """Return the page of one or several runs."""
     names = [entrant.name for entrant in view.entrants]
     return replace(
         page,

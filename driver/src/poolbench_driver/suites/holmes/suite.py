@@ -11,12 +11,12 @@ from poolbench_driver.contract.suite import Description, FinishedRun, Suite, Tab
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.suites.holmes import correlations, joins
 from poolbench_driver.suites.holmes import plan as planning
-from poolbench_driver.suites.holmes import report as reporting
 from poolbench_driver.suites.holmes.config import HolmesConfig
 from poolbench_driver.suites.holmes.evidence import BEHIND
 from poolbench_driver.suites.holmes.figures import score_table
 from poolbench_driver.suites.holmes.plan import HolmesPlan, HolmesScope
 from poolbench_driver.suites.holmes.recordings import board, board_markdown
+from poolbench_driver.suites.holmes.report import page_of_view
 from poolbench_driver.suites.holmes.rows import assemble
 from poolbench_driver.suites.holmes.view import view_of, view_over
 
@@ -28,7 +28,7 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
 
     def check(self, config: HolmesConfig) -> None:
         """Raise UnknownNameError, CorpusError or InputError for sets, strategies and files that are not there."""
-        planning.chosen_sets(config)
+        planning.chosen_sets(config.sets, config.corpus.source)
         planning.strategies_of(config)
         planning.files_of(config)
 
@@ -49,10 +49,10 @@ class Holmes(Suite[HolmesConfig, HolmesScope, HolmesPlan]):
         return assemble(plan, source)
 
     def report(self, run: FinishedRun, page: Page) -> Page:
-        return reporting.report(run, page)
+        return page_of_view(view_of(run), page)
 
     def joined(self, runs: Sequence[FinishedRun], page: Page) -> Page:
-        return reporting.joined(runs, page)
+        return page_of_view(view_over(runs), page)
 
     def answers(self, run: FinishedRun) -> Answers:
         """Return by set and entrant which test instances are predicted correctly, without sets of real values."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from poolbench.config import EMBEDDING, FINAL
 from poolbench.contracts import Row
 from poolbench.errors import ConfigError
+from poolbench.grouping import grouped
 from poolbench_corpora.probing import suite_sets
 from poolbench_driver.config import RANDOM_WEIGHTS
 from poolbench_driver.contract.page import Cell
@@ -320,13 +321,8 @@ def _entrants(run: FinishedRun, rows: Sequence[Row], protocol: str) -> list[Entr
         scores = {row["task"]: row for row in figures if row["metric"] == SCORE}
         if not scores:
             continue
-        others: dict[str, list[Row]] = {}
-        for row in figures:
-            others.setdefault(row["metric"], []).append(row)
-        values: dict[str, list[float]] = {}
-        for row in seeds:
-            if row["entrant"] == identity["entrant"]:
-                values.setdefault(row["set"], []).append(row["value"])
+        others = grouped((row["metric"], row) for row in figures)
+        values = grouped((row["set"], row["value"]) for row in seeds if row["entrant"] == identity["entrant"])
         rates = {row["metric"]: row for row in figures if row["metric"].startswith(RATE)}
         name, strategy, layer, control = (identity[column] for column in _IDENTITY)
         model = [identity.get(column) for column in ("model", "architecture", "num_parameters")]

@@ -56,11 +56,6 @@ class HumanoidConfig(ReadingConfig):
         return {name: numbers.split(",") if isinstance(numbers, str) else numbers for name, numbers in axes.items()}
 
     @property
-    def concept_ids(self) -> tuple[str, ...]:
-        """Return the ids of the concepts that the configuration names."""
-        return self.concepts
-
-    @property
     def unread(self) -> tuple[str, ...]:
         """Return the settings that only a run which reads passages has a use for, if this is none."""
         return ("corpus", "keep_activations", *SIZES_OF_PASSAGES) if not self.concepts else ()
@@ -69,11 +64,6 @@ class HumanoidConfig(ReadingConfig):
     def probing(self) -> ConceptsConfig:
         """Return the settings of the stages that compute the directions of the concepts."""
         return as_concepts(self, strategies=(POOLING,), metrics=("d1",))
-
-    @property
-    def data_name(self) -> str:
-        """Return the name of the suite, because the suite brings its own words."""
-        return self.suite
 
     def hashed(self) -> dict[str, Any]:
         """Return the settings from which the hash of the configuration is computed.

@@ -16,6 +16,7 @@ from poolbench.steps.extractor import ChangeParams
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.models.training import RECORD_FILE, read_amounts
 from poolbench_driver.stages.names import check_names
 from poolbench_driver.stages.probes import Components, plan_neighbour_directions
 from poolbench_driver.stages.resolve import resolve as resolve_concepts
@@ -23,7 +24,6 @@ from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Plan, PlanFacts, PlannedWork, Stage, joined
 from poolbench_driver.stages.vectors import ModelState, plan_vectors, read_states
 from poolbench_driver.suites.humanoid.config import POOLING, HumanoidConfig
-from poolbench_driver.suites.humanoid.training import RECORD_FILE, read_amounts
 from poolbench_driver.suites.humanoid.words import WordLists, read_words
 
 #: The shipped fine-tunes of the demo model, and how the names of the neutral ones begin.

@@ -19,7 +19,6 @@ class Humanoid(Suite[HumanoidConfig, HumanoidScope, HumanoidPlan]):
     evidence = BEHIND
 
     def check(self, config: HumanoidConfig) -> None:
-        """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
         planning.check(config)
 
     def resolve(self, config: HumanoidConfig, session: Session, model: ModelInfo | None = None) -> HumanoidScope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from poolbench.contracts import Row
+from poolbench.grouping import grouped
 from poolbench_driver.contract.page import Cell, Span
 from poolbench_driver.pages.plain import HasFigures, figure, figures_by
 from poolbench_driver.results import is_rank
@@ -131,14 +132,12 @@ class HumanoidView:
 def view_of(run: FinishedRun) -> HumanoidView:
     """Read the tables of a run."""
     rows, tunes = run.rows("results"), run.rows("tunes")
-    words: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in run.rows("words"):
-        words[row["entrant"], row["layer"]].append(row)
+    words = grouped(((row["entrant"], row["layer"]), row) for row in run.rows("words"))
     of_words = (row for row in rows if row["entrant"] and row["concept"] is None and not is_rank(row))
     neutral = {row["entrant"] for row in tunes if row["neutral"]}
     amounts = {row["entrant"]: json.loads(row.get("amounts") or "{}") for row in tunes}
     lines = [
-        Tune(name, name in neutral, layer, figures, towards_first(words[name, layer]), amounts.get(name, {}))
+        Tune(name, name in neutral, layer, figures, towards_first(words.get((name, layer), ())), amounts.get(name, {}))
         for (name, layer), figures in figures_by(of_words, "entrant", "layer").items()
     ]
     lines.sort(key=lambda line: (line.value(PRIMARY) is None, -(line.value(PRIMARY) or 0.0)))

@@ -10,6 +10,7 @@ import yaml
 from poolbench.config import asset_path
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, shown, unknown_name_message
+from poolbench.grouping import grouped
 from poolbench.steps.local import PASSAGES, TABLE, PassagesParams
 from poolbench_corpora.reading import is_missing, read_document
 from poolbench_driver.corpora.sources import LocalStep
@@ -160,10 +161,7 @@ def _unusable(name: str, node: Any, before: list[str]) -> str:
 def _drop_shared(path: Path, lists: _Lists) -> list[tuple[str, str]]:
     """Leave out words that two lists have: of both, or of the neutral words alone. Return notes with their lists."""
     notes = list[tuple[str, str]]()
-    owners: dict[str, list[str]] = {}
-    for name in _NEEDED:
-        for word, _ in lists.get(name, ([], 0))[0]:
-            owners.setdefault(word, []).append(name)
+    owners = grouped((word, name) for name in _NEEDED for word, _ in lists.get(name, ([], 0))[0])
     for name, (entries, line) in lists.items():
         if name not in (*_NEEDED, "neutral"):
             continue

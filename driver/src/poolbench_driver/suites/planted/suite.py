@@ -9,6 +9,7 @@ from poolbench_driver.contract.page import Page
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import FinishedRun, Suite, Tables
 from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.plan import ConceptsPlan, make_plan
 from poolbench_driver.stages.resolve import resolve
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.suites.planted.config import PlantedConfig
@@ -16,7 +17,6 @@ from poolbench_driver.suites.planted.judge import conclude
 from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.poolbench.d1 import right_passages
 from poolbench_driver.suites.poolbench.evidence import BEHIND
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 from poolbench_driver.suites.poolbench.report import report
 from poolbench_driver.suites.poolbench.tables import assemble
 
@@ -29,7 +29,7 @@ class PlantedScope:
     probing: Scope
 
 
-class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
+class Planted(Suite[PlantedConfig, PlantedScope, ConceptsPlan]):
     """A check of the strategies on planted signals.
 
     The run fails if a strategy misses a signal that the strategy must detect, or detects a signal that it must miss.
@@ -43,11 +43,11 @@ class Planted(Suite[PlantedConfig, PlantedScope, PoolBenchPlan]):
         probing = resolve(config.probing, session, model)
         return PlantedScope(config.model_copy(update={"strategies": probing.config.strategies}), probing)
 
-    def plan(self, scope: PlantedScope) -> PoolBenchPlan:
+    def plan(self, scope: PlantedScope) -> ConceptsPlan:
         """Return the plan of D1 on the suite's concepts."""
         return replace(make_plan(scope.probing), config=scope.config)
 
-    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
+    def assemble(self, plan: ConceptsPlan, source: RowSource) -> Tables:
         """Return the rows of D1."""
         return assemble(plan, source)
 

@@ -8,6 +8,7 @@ from poolbench_driver.contract.registry import SUITES
 from poolbench_driver.contract.suite import Suite, SuiteInfo
 from poolbench_driver.suites.poolbench.config import PoolBenchConfig
 from poolbench_driver.suites.poolbench.metrics import BOARD, METRICS
+from poolbench_driver.suites.poolbench.presets import TABLES
 
 
 def _load() -> Suite[Any, Any, Any]:
@@ -29,6 +30,7 @@ SUITES.add(
         config=PoolBenchConfig,
         metrics=METRICS,
         board=BOARD,
+        published_tables=TABLES,
         load=_load,
     ),
     __name__,

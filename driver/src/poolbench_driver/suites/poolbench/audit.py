@@ -23,8 +23,8 @@ from poolbench.steps.roles import Cell
 from poolbench_corpora.audit import Audit, audit
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.results import AUDIT_SCHEMA
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.suites.poolbench.d1 import identity_of
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 METRIC = "d1.excess_over_confound"
 EXCESS_CI_METHOD = "paired bootstrap over groups, percentile, conditional on the fits and on the confound"
@@ -34,12 +34,12 @@ EXCESS_CI_METHOD = "paired bootstrap over groups, percentile, conditional on the
 class Audits:
     """The audits of the concepts of a run. A concept without an audit has an error with the reason instead."""
 
-    plan: PoolBenchPlan
+    plan: ConceptsPlan
     source: RowSource
     by_concept: Mapping[str, Audit | CellError]
 
     @classmethod
-    def of(cls, plan: PoolBenchPlan, source: RowSource) -> Audits:
+    def of(cls, plan: ConceptsPlan, source: RowSource) -> Audits:
         """Audit the train and test passages of each measured concept. D1 reads the same passages."""
         config, audits = plan.scope.config, dict[str, Audit | CellError]()
         for name, vectors in plan.vectors.concepts.items():

@@ -17,12 +17,12 @@ from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.contract.abilities import AT_LAYER, Answers
 from poolbench_driver.contract.source import RowSource, measured, opaque, strategy_columns
+from poolbench_driver.measures.cosines import cosine_rows
 from poolbench_driver.results import COSINE_SCHEMA
 from poolbench_driver.stages.failure import Failure
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.probes import ConceptProbes
-from poolbench_driver.suites.poolbench.measures.cosines import cosine_rows
 from poolbench_driver.suites.poolbench.metrics import ON_TEST
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: AUROC from which a strategy counts as at the ceiling.
 CEILING = 0.99
@@ -88,7 +88,7 @@ def identity_of(concept: str, strategy: str, layer: int | None) -> Row:
 _measured = partial(measured, split="train", on_test=ON_TEST)
 
 
-def d1_rows(plan: PoolBenchPlan, source: RowSource) -> Iterator[Row]:
+def d1_rows(plan: ConceptsPlan, source: RowSource) -> Iterator[Row]:
     """Yield the result rows of D1.
 
     First come the rows of each strategy at each layer. Then come the rows of each strategy at the layer that nested
@@ -115,7 +115,7 @@ def published_d1_rows(probes: ConceptProbes, source: RowSource) -> Iterator[Row]
         )
 
 
-def passage_scores(plan: PoolBenchPlan, source: RowSource) -> list[Row]:
+def passage_scores(plan: ConceptsPlan, source: RowSource) -> list[Row]:
     """Return the prober's score of each passage. Ids of sensitive passages are replaced by opaque ids."""
     rows: list[Row] = []
     for name, probes in plan.probes.concepts.items():
@@ -145,7 +145,7 @@ def right_passages(passage_scores: pa.Table) -> Answers:
     return right
 
 
-def cosine_table(plan: PoolBenchPlan, source: RowSource) -> pa.Table:
+def cosine_table(plan: ConceptsPlan, source: RowSource) -> pa.Table:
     """Return cosines of all pairs of a run's strategies, for each concept at each layer that has directions.
 
     The cosines are computed here from committed directions, so that a further strategy repeats no task.

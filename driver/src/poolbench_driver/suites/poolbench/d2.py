@@ -1,6 +1,6 @@
 """D2: how far steering along a direction moves its concept's score, beyond what null directions do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from poolbench.statistics.response import (
     single_grid,
 )
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.response import (
+from poolbench_driver.measures.response import (
     CURVE_STATISTICS,
     PUBLISHED_STATISTICS,
     CurveStatistic,
@@ -31,6 +31,7 @@ from poolbench_driver.suites.poolbench.measures.response import (
     fluency,
     gain_at,
     opening_interval,
+    or_zeros,
     with_direction_spread,
 )
 from poolbench_driver.suites.poolbench.steering_results import CellTexts
@@ -140,17 +141,6 @@ def excess_measures(
         Measure.of(f"{metric}.null_p95", float(np.percentile(nulls_NR[:, 0], 95))),
     ]
     return [measure.with_fields(n=units[0], num_groups=units[0], details=details) for measure in measures]
-
-
-def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
-    """Return a null direction's figure [length].
-
-    The figure is 0 if its curve is flat, or if its texts are not fluent at any strength.
-    """
-    try:
-        return np.nan_to_num(figure(), nan=0.0)
-    except CellError:
-        return np.zeros(length)
 
 
 def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:

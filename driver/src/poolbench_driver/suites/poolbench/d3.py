@@ -19,15 +19,16 @@ from poolbench.statistics.response import (
     single_grid,
 )
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.d2 import or_zeros, published_values
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.response import (
+from poolbench_driver.measures.cosines import direction_vector
+from poolbench_driver.measures.response import (
     PUBLISHED_STATISTICS,
     SteeringRules,
     gain_at,
     opening_interval,
+    or_zeros,
     with_direction_spread,
 )
+from poolbench_driver.suites.poolbench.d2 import published_values
 from poolbench_driver.suites.poolbench.steering_results import CellTexts, SteeredCell
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"

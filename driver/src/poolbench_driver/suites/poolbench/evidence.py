@@ -1,7 +1,6 @@
 """What stands behind a figure of PoolBench: passages by the probe's score, and steered texts by strength."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -14,12 +13,13 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts import Row
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import NULLS, UNSTEERED
+from poolbench.grouping import grouped
 from poolbench_driver.contract.evidence import NO_TEXTS, TOKENS, Evidence, OpenedCell, TextGroup, TextIds
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Passage, SideBySide, Table
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.pages.plain import number, passage, text_cell
 from poolbench_driver.stages.failure import Failure
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.stages.plan import ConceptsPlan
 
 #: exp of a larger number overflows.
 _LARGEST_NLL = 700.0
@@ -162,9 +162,7 @@ def raised_least(concept: str, scored: Iterable[Row]) -> list[list[Row]]:
     by_text: dict[str, Row] = {}
     for row in scored:
         by_text.setdefault(row["text_id"], {**row, "scores": {}})["scores"][row["scorer"]] = row["score"]
-    by_opening: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for text in by_text.values():
-        by_opening[text["prompt_id"], text.get("sample") or 0].append(text)
+    by_opening = grouped(((text["prompt_id"], text.get("sample") or 0), text) for text in by_text.values())
     openings = [sorted(opening, key=itemgetter("strength")) for _, opening in sorted(by_opening.items())]
     compared = [opening for opening in openings if opening[0]["strength"] == 0 and len(opening) > 1]
 
@@ -208,14 +206,13 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
 
     `most` is the number of passages and of openings per cell.
     """
-    cells: dict[tuple[str, str, int, str], list[Row]] = defaultdict(list)
-    for row in tables["passage_scores"].to_pylist():
-        cells[row["concept"], row["strategy"], row["layer"], row["split"]].append(row)
+    cells = grouped(
+        ((row["concept"], row["strategy"], row["layer"], row["split"]), row)
+        for row in tables["passage_scores"].to_pylist()
+    )
     for (concept, *_), scores in cells.items():
         yield from ((TextGroup(concept), score["passage_id"]) for score in wrong_first(scores)[:most])
-    scored: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in tables["text_scores"].to_pylist():
-        scored[row["concept"] or "", row["name"]].append(row)
+    scored = grouped(((row["concept"] or "", row["name"]), row) for row in tables["text_scores"].to_pylist())
     unsteered = scored.pop(("", UNSTEERED), [])
     for (concept, entrant), rows in scored.items():
         openings = [] if entrant == NULLS else raised_least(concept, [*rows, *unsteered])[:most]
@@ -223,7 +220,7 @@ def shown_texts(tables: Mapping[str, pa.Table], most: int) -> Iterator[tuple[Tex
             yield TextGroup(concept, entrant) if text["strength"] else TextGroup("", UNSTEERED), text["text_id"]
 
 
-def texts(plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
+def texts(plan: ConceptsPlan, source: RowSource, wanted: TextIds) -> Iterator[Row]:
     """Yield the wanted texts as rows of `TEXTS`. Texts of sensitive concepts are left out."""
     for group, ids in wanted.items():
         for key in _keys(plan, group):
@@ -236,7 +233,7 @@ def texts(plan: PoolBenchPlan, source: RowSource, wanted: TextIds) -> Iterator[R
                 yield {**row, **group._asdict(), "text_id": row[id_column], "texts": marked}
 
 
-def _keys(plan: PoolBenchPlan, group: TextGroup) -> Iterable[str]:
+def _keys(plan: ConceptsPlan, group: TextGroup) -> Iterable[str]:
     """Return the keys of the artifacts that hold the texts of a group."""
     if not group.origin:
         return plan.vectors.concepts[group.block].passages.values()

@@ -12,8 +12,8 @@ from poolbench.statistics.response import split_openings
 from poolbench.texts import load_openings
 from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.verification import MOST_PROBLEMS, Check, State
+from poolbench_driver.measures.response import rules_of
 from poolbench_driver.stages.scope import wanted_scorers
-from poolbench_driver.suites.poolbench.steering_results import rules_of
 
 #: The prober makes a cell null where a larger share of the passages has no vector (`MIN_USABLE`).
 MOST_LEFT_OUT = 0.1

@@ -20,6 +20,8 @@ DEMO_TEMPERATURE = 0.7
 DEMO_SCORER_LAYERS = 3
 #: Folder of the published corpus, `nips234678/poolbench`, as `corpus import` writes it.
 PUBLISHED_CORPUS = "corpora/published"
+#: Published tables that ship with this package.
+TABLES = ("official",)
 #: The board of the card leaves out S3, which it has and which costs the states of every head.
 CARD_STRATEGIES = ("card", "S3_iti_probe")
 #: Fewer than the budget `demo`, so that the first report comes soon. The budget stays as it is: runs of other suites

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from poolbench.errors import ConfigError
 from poolbench_driver.imports.steered_texts import ImportedTexts, concept_file, require_texts
+from poolbench_driver.models import model_folder
 from poolbench_driver.stages.scope import Scope
-from poolbench_driver.suites.poolbench.published_table import model_folder, published_table
+from poolbench_driver.suites.poolbench.published_table import published_table
 
 
 def with_published_texts(scope: Scope) -> Scope:

@@ -1,6 +1,6 @@
 """The steered texts of each strategy with their scores and likelihoods: what D2 and D3 are measured from."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -19,15 +19,14 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statistics.response import SteeredTables
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
-from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.contract.source import RowSource, missing, strategy_columns
+from poolbench_driver.measures.cosines import direction_vector
+from poolbench_driver.measures.prompting import prompted_gain
+from poolbench_driver.measures.response import SteeringRules, rules_of
 from poolbench_driver.pages.boards.cell_table import WORST_STATUSES
 from poolbench_driver.stages.failure import Failure
+from poolbench_driver.stages.plan import ConceptsPlan, SteeringStages
 from poolbench_driver.stages.steering import NEUTRAL, PROMPTED, Texts
-from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
-from poolbench_driver.suites.poolbench.measures.prompting import prompted_gain
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, SteeringStages
 
 #: A strategy whose D1 cell has one of these is not used for steering either: its direction is not its own.
 UNUSABLE = (*WORST_STATUSES, Status.ONE_CLASS, Status.TOO_FEW, Status.NON_FINITE)
@@ -56,31 +55,11 @@ class SteeredCell(NamedTuple):
     texts: CellTexts | CellError
 
 
-def rules_of(config: ConceptsConfig) -> SteeringRules:
-    """Return the settings with which a run measures D2 and D3. Each cell then sets the direction."""
-    return SteeringRules(
-        reference_strength=config.budget.reference_strength,
-        null_strengths=(0.0, *config.budget.null_strengths),
-        num_bootstrap=config.budget.num_bootstrap,
-        seed=config.seed,
-        is_lazy=config.steering.reading == "lazy" and config.steered_texts is None,
-    )
-
-
-def tables_of_scores(rows: Sequence[Row]) -> SteeredTables:
-    """Return texts, scores and likelihoods of rows of `text_scores`. Raise CellError `too_few` without rows."""
-    if not rows:
-        raise CellError(Status.TOO_FEW, "the run has no steered texts")
-    texts = {row["text_id"]: {**row, "direction_key": str(row["direction"])} for row in rows}
-    table = pa.Table.from_pylist(list(texts.values()))
-    return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
-
-
 @dataclass(frozen=True)
 class SteeringResults:
     """The results of a plan's steerer and scorers."""
 
-    plan: PoolBenchPlan
+    plan: ConceptsPlan
     stages: SteeringStages
     source: RowSource
     _recent: LRUCache[str, SteeredTables] = field(default_factory=lambda: LRUCache(3), init=False)

@@ -12,16 +12,16 @@ from poolbench.library import directions
 from poolbench_driver.contract.source import RowSource
 from poolbench_driver.contract.suite import Tables
 from poolbench_driver.pages.boards.agreement import layer_stability
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.suites.poolbench.audit import Audits
 from poolbench_driver.suites.poolbench.d1 import cosine_table, d1_rows, passage_scores, published_d1_rows
 from poolbench_driver.suites.poolbench.d2 import d2_measures, published_d2, response_curve
 from poolbench_driver.suites.poolbench.d3 import all_d3, published_d3, scorer_pairs
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.presets import other_settings
 from poolbench_driver.suites.poolbench.steering_results import SteeredCell, SteeringResults
 
 
-def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
+def assemble(plan: ConceptsPlan, source: RowSource) -> Tables:
     """Return the result rows and the tables of a run.
 
     If the protocol is `published`, the table `published` has rows by the definitions of the published reference.
@@ -81,7 +81,7 @@ def _published_measures(steered: SteeringResults, cell: SteeredCell) -> Iterator
             yield from published_d3(cell.texts, pair, cell.rules)
 
 
-def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
+def _directions(plan: ConceptsPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
     """Yield the directions that requests may name, with their figures.
 
     Collapsed directions and directions of sensitive concepts are left out.

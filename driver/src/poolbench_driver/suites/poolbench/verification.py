@@ -14,6 +14,7 @@ from poolbench.contracts import Row
 from poolbench.contracts.measures import GatedScorer, Measure
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import CellError, PoolbenchError
+from poolbench.grouping import grouped
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import bootstrap_counts, percentile_interval
@@ -27,20 +28,15 @@ from poolbench_driver.contract.suite import FinishedRun
 from poolbench_driver.contract.verification import Check, Say, State, compared
 from poolbench_driver.corpora.sources import dataset_revision, passages_step, run_dataset
 from poolbench_driver.imports.states import is_imported
+from poolbench_driver.measures.response import rules_of, tables_of_scores
+from poolbench_driver.stages.plan import ConceptsPlan
 from poolbench_driver.stages.scope import wanted_scorers
 from poolbench_driver.suites.poolbench.d1 import concept_check_rows
 from poolbench_driver.suites.poolbench.d2 import D2_METRICS, d2_measures
 from poolbench_driver.suites.poolbench.d3 import all_d3
 from poolbench_driver.suites.poolbench.gates import check_gates
 from poolbench_driver.suites.poolbench.omission import check_coverage, openings_of_cells, passages_of_cells
-from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
-from poolbench_driver.suites.poolbench.steering_results import (
-    UNUSABLE,
-    CellTexts,
-    SteeredCell,
-    rules_of,
-    tables_of_scores,
-)
+from poolbench_driver.suites.poolbench.steering_results import UNUSABLE, CellTexts, SteeredCell
 
 #: Figures that the scores of passages give.
 OF_PASSAGES = ("d1.auroc", "d1.auroc_test", "d1.saturation", "d1.alarms", "d1.collapses")
@@ -60,25 +56,22 @@ def verify(run: FinishedRun, say: Say) -> Iterator[Check]:
     scored, passages = _scored(run)
     yield _cells(run, config, rows)
     yield check_corpus(config, rows, passages, say)
-    texts = defaultdict[tuple[str | None, str], list[Row]](list)
-    for row in run.rows("text_scores"):
-        texts[row["concept"], row["name"]].append(row)
+    texts = grouped(((row["concept"], row["name"]), row) for row in run.rows("text_scores"))
     scorers = {row["scorer"] for row in rows if row["metric"] == "scorer.gate" and row["value"] is not None}
     counts = [*passages_of_cells(rows, scored, passages)]
     counts += openings_of_cells(config, scorers, texts) if is_steered else ()
     yield check_coverage(counts)
     yield _scores(config, scored, passages, texts)
-    families = defaultdict[str, list[Row]](list)
-    for row in rows:
-        families[row["metric"].partition(".")[0]].append(row)
-    again = [*_d1(config, scored, passages, say), *concept_check_rows(families["d1"])]
-    yield compared("d1", families["d1"], again, is_of_scores)
+    families = grouped((row["metric"].partition(".")[0], row) for row in rows)
+    of_d1 = families.get("d1", [])
+    again = [*_d1(config, scored, passages, say), *concept_check_rows(of_d1)]
+    yield compared("d1", of_d1, again, is_of_scores)
     if is_steered:
         yield check_gates(rows, scorers)
     again = list(_steered(config, rows, texts, say)) if is_steered else []
     for family in ("d2", "d3"):
         if family in config.metrics:
-            yield compared(family, families[family], again, is_of_scores)
+            yield compared(family, families.get(family, []), again, is_of_scores)
 
 
 def figures_of_scores(run: FinishedRun, say: Say) -> list[Row]:
@@ -253,7 +246,7 @@ def _no_direction(concept: str, strategy: str) -> pa.Table:
     raise CellError(Status.NOT_IMPLEMENTED, f"the direction of {concept} by {strategy} is not among the scores")
 
 
-def behind(plan: PoolBenchPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
+def behind(plan: ConceptsPlan, concept: str, entrant: str, layer: int) -> frozenset[str]:
     """Return the artifact keys of the measures and scores of a cell.
 
     At the steering layer, the keys of its texts, their scores and the scorers' gates are included.

@@ -1,9 +1,9 @@
-"""The published result tables as typed rows, with their source and our counterpart of each figure."""
+"""The published result tables: read from the files that ship, from a checkout or from a folder of the same format."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -16,118 +16,19 @@ from poolbench.errors import ConfigError, UnknownModelError, UnknownNameError
 from poolbench_corpora.io import concept_folder
 from poolbench_corpora.reading import SentFile, is_missing, records
 from poolbench_driver.config import corpus_folder
-
-#: Tables that ship with this package.
-TABLES = ("official",)
+from poolbench_driver.contract.published import (
+    PublishedCell,
+    PublishedColumn,
+    PublishedModel,
+    PublishedStrategy,
+    PublishedTable,
+)
+from poolbench_driver.suites.poolbench.presets import TABLES
 
 #: Where a checkout has its figures of D1.
 _AUROC = Path("results/auroc")
 
 _DATA = files("poolbench_driver.suites.poolbench.published_table").joinpath("data")
-
-
-@dataclass(frozen=True)
-class PublishedColumn:
-    """A column of the published table: one metric, and how our metric differs from it."""
-
-    id: str
-    definition: str
-    differs: str  # how our counterpart differs from it
-    ours: Mapping[str, str] = field(hash=False)  # our metric by protocol
-    low: float | None = None
-    high: float | None = None
-    scp: str | None = None  # what the ratio of a published D3 is taken of
-
-
-@dataclass(frozen=True)
-class OfficialModel:
-    """A model of the table: its name in the source, its label on the leaderboard, our preset, and its layers."""
-
-    name: str
-    label: str
-    preset: str
-    best_layer: int  # of all figures of the table
-    layers: tuple[int, ...]  # that the source measured
-
-
-@dataclass(frozen=True)
-class OfficialStrategy:
-    """A strategy of the table."""
-
-    id: str
-    ours: str | None  # our strategy, None where we have none
-    differs: str = ""
-
-
-@dataclass(frozen=True)
-class PublishedCell:
-    """One published value of one model, strategy and concept. The value is None if the table has no value there."""
-
-    model: str
-    strategy: str
-    concept: str
-    column: str
-    value: float | None
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """A published table of results. `source` has the facts about its origin."""
-
-    source: Mapping[str, Any] = field(hash=False)
-    columns: tuple[PublishedColumn, ...]
-    models: tuple[OfficialModel, ...]
-    strategies: tuple[OfficialStrategy, ...]
-    cells: tuple[PublishedCell, ...]
-    layer_agreement: Mapping[tuple[str, str], float] = field(hash=False, default_factory=dict)  # by model and concept
-
-    @cached_property
-    def concepts(self) -> tuple[str, ...]:
-        """Return the concepts in the table's order."""
-        return tuple(dict.fromkeys(cell.concept for cell in self.cells))
-
-    @cached_property
-    def values(self) -> dict[tuple[str, str, str, str], float | None]:
-        """Return the figures by model, strategy, concept and column."""
-        return {(cell.model, cell.strategy, cell.concept, cell.column): cell.value for cell in self.cells}
-
-    def model(self, name: str) -> OfficialModel:
-        """Return a model by our preset, its Hugging Face id, or its name or label in the source.
-
-        Raise UnknownModelError if the table has no such model.
-        """
-        for model in self.models:
-            if name in (model.preset, MODEL_PRESETS[model.preset].source, model.name, model.label):
-                return model
-        raise UnknownModelError(name, [model.preset for model in self.models])
-
-    def require_columns(self, names: Iterable[str]) -> None:
-        """Raise UnknownNameError for a name that no column has."""
-        column_ids = [column.id for column in self.columns]
-        for name in names:
-            if name not in column_ids:
-                raise UnknownNameError("column", name, column_ids)
-
-    def settings_of_run(self, model: OfficialModel, corpus: str) -> dict[str, Any]:
-        """Return the settings of a run that measures the cells of a model.
-
-        Args:
-            model: The model.
-            corpus: Folder with the published corpus, or another source of passages. If the folder has no concept of
-                the table, or does not exist, the settings name all concepts of the table.
-        """
-        metrics = {metric.partition(".")[0] for column in self.columns for metric in column.ours.values()}
-        local_concepts = [name for name in self.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
-        return {
-            "preset": "card",
-            "model": model.preset,
-            "metrics": sorted(metrics),
-            "concepts": local_concepts or list(self.concepts),
-            "strategies": [strategy.ours for strategy in self.strategies if strategy.ours],
-            "layers": [model.best_layer],
-            "steering_layer": model.best_layer,
-            "corpus": {"source": corpus},
-        }
 
 
 def published_table(name: str = "official") -> PublishedTable:
@@ -141,7 +42,7 @@ def published_table(name: str = "official") -> PublishedTable:
         ConfigError: A file of the folder is missing or malformed.
     """
     if name in TABLES:
-        return _shipped(name)
+        return _shipped()
     folder = Path(name)
     if not folder.is_dir():
         raise UnknownNameError("table", name, TABLES)
@@ -151,15 +52,31 @@ def published_table(name: str = "official") -> PublishedTable:
         raise ConfigError(f"table {folder}: {type(error).__name__}: {error}") from None
 
 
-def model_folder(model: str) -> str:
-    """Return the folder name of a model in the published layout. For an unpublished model, make a name from its id."""
-    folder_names = {official_model.preset: official_model.name for official_model in published_table().models}
-    name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    return folder_names.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)
+def settings_of_run(table: PublishedTable, model: PublishedModel, corpus: str) -> dict[str, Any]:
+    """Return the settings of a run that measures the cells of a model of a table.
+
+    Args:
+        table: The table.
+        model: The model.
+        corpus: Folder with the published corpus, or another source of passages. If the folder has no concept of
+            the table, or does not exist, the settings name all concepts of the table.
+    """
+    metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
+    local_concepts = [name for name in table.concepts if concept_folder(corpus_folder(corpus), name).is_dir()]
+    return {
+        "preset": "card",
+        "model": model.preset,
+        "metrics": sorted(metrics),
+        "concepts": local_concepts or list(table.concepts),
+        "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
+        "layers": [model.best_layer],
+        "steering_layer": model.best_layer,
+        "corpus": {"source": corpus},
+    }
 
 
-@lru_cache(maxsize=len(TABLES))
-def _shipped(name: str) -> PublishedTable:
+@cache
+def _shipped() -> PublishedTable:
     return _read(_DATA)
 
 
@@ -167,7 +84,7 @@ def _read(folder: Traversable, checkout: Path | None = None) -> PublishedTable:
     source = yaml.safe_load(folder.joinpath("source.yaml").read_text("utf-8"))
     columns = tuple(PublishedColumn(**column) for column in source.pop("columns"))
     constructions = [_Construction(**construction) for construction in source.pop("constructions", ())]
-    models = tuple(OfficialModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
+    models = tuple(PublishedModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
     if unknown := [model.preset for model in models if model.preset not in MODEL_PRESETS]:
         raise UnknownModelError(unknown[0], MODEL_PRESETS)
     cells = [cell for model in models for cell in _cells(folder, model.name, columns)]
@@ -177,7 +94,7 @@ def _read(folder: Traversable, checkout: Path | None = None) -> PublishedTable:
     return PublishedTable(
         columns=columns,
         models=models,
-        strategies=tuple(OfficialStrategy(**strategy) for strategy in source.pop("strategies")),
+        strategies=tuple(PublishedStrategy(**strategy) for strategy in source.pop("strategies")),
         cells=tuple(cells),
         source=source,
         layer_agreement=_layer_agreement(folder),
@@ -199,7 +116,7 @@ class _Construction:
         name = f"D1_auroc_{self.folder.partition('_')[0]}"
         return PublishedColumn(name, definition, differs, {"corrected": self.ours}, low=0, high=1)
 
-    def cells(self, checkout: Path, model: OfficialModel, others: Sequence[PublishedCell]) -> Iterator[PublishedCell]:
+    def cells(self, checkout: Path, model: PublishedModel, others: Sequence[PublishedCell]) -> Iterator[PublishedCell]:
         """Yield the value of each strategy and concept of a model. The value is None if the checkout has no value."""
         layer = f"layer_{model.best_layer}"
         file = checkout / _AUROC / model.name / self.folder / layer / f"{model.name}_auroc_results.json"

@@ -1,7 +1,7 @@
 """What each strategy reaches: the board of the first screen, and means over concepts and layers in detail."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -9,6 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from poolbench.contracts import Row
+from poolbench.grouping import grouped
 from poolbench.statistics.bootstrap import group_mean_resamples, percentile_interval
 from poolbench_driver.config import ALONG
 from poolbench_driver.contract.page import Cell, Column, Heads, Line, Part, Table
@@ -61,11 +62,7 @@ def mean_path(rows: Sequence[Row]) -> str:
 
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     """Group rows by strategy and metric. Rows without a strategy are left out."""
-    cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["strategy"]:
-            cells[row["strategy"], row["metric"]].append(row)
-    return dict(cells)
+    return grouped(((row["strategy"], row["metric"]), row) for row in rows if row["strategy"])
 
 
 PRIMARY = "d1.auroc"
@@ -167,13 +164,12 @@ def prompted_parts(rows: Sequence[Row]) -> Iterator[Part]:
     prompted = [row for row in rows if row["metric"] == "d2.prompted"]
     if not prompted:
         return
-    gains: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["metric"] == "d2.best_gain" and row["value"] is not None:
-            gains[row["concept"]].append(row)
+    gains = grouped(
+        (row["concept"], row) for row in rows if row["metric"] == "d2.best_gain" and row["value"] is not None
+    )
     lines = []
     for row in prompted:
-        best = max(gains[row["concept"]], key=lambda gain: gain["value"], default=None)
+        best = max(gains.get(row["concept"], ()), key=lambda gain: gain["value"], default=None)
         steered = [Cell(), Cell()] if best is None else [Cell(best["strategy"]), mean_cell([best])]
         lines.append(
             Line.of(row["concept"], mean_cell([row]), Cell(interval((row["ci_low"], row["ci_high"]), "+.2f")), *steered)

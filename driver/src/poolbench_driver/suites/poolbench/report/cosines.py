@@ -2,16 +2,16 @@
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from poolbench.contracts import Row
+from poolbench.grouping import grouped
 from poolbench_driver.contract.metrics import metric_info
 from poolbench_driver.contract.page import NUM_SHADES, Block, Cell, Column, Details, Group, Line, Part, Prose, Table
+from poolbench_driver.measures.cosines import SAME, CosineBoard, cosine_board
 from poolbench_driver.pages.plain import number
-from poolbench_driver.suites.poolbench.measures.cosines import SAME, CosineBoard, cosine_board
 from poolbench_driver.suites.poolbench.report.board import mean_path
 
 #: The construction and layer that is shown first.
@@ -45,9 +45,7 @@ def cosine_blocks(rows: Sequence[Row], steered: int | None) -> list[Block]:
 
     The matrix of C1 at the steering layer, or else at the first layer, comes first. All other matrices are folded.
     """
-    parts: dict[Key, list[Row]] = defaultdict(list)
-    for row in rows:
-        parts[row["direction"], row["layer"]].append(row)
+    parts = grouped(((row["direction"], row["layer"]), row) for row in rows)
     boards = {key: board for key in sorted(parts) if (board := cosine_board(parts[key])).strategies}
     keys = [key for key in boards if key[0] == PRIMARY]
     first = next((key for key in keys if key[1] == steered), next(iter(keys), None))
@@ -143,9 +141,7 @@ def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[s
     concepts = sorted({row["concept"] for row in metric_rows})
     values = [row["value"] for row in metric_rows if row["value"] is not None]
     reach = max((abs(value - neutral) for value in values), default=1.0) or 1.0
-    by_cell: dict[tuple[str, str], list[Row]] = {}
-    for row in metric_rows:
-        by_cell.setdefault((row["strategy"], row["concept"]), []).append(row)
+    by_cell = grouped(((row["strategy"], row["concept"]), row) for row in metric_rows)
     strategies = [name for name in order if any((name, concept) in by_cell for concept in concepts)]
     lines = [
         Line.of(name, *(_heat_cell(by_cell.get((name, concept), []), neutral, reach) for concept in concepts))

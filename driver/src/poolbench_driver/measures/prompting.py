@@ -11,7 +11,7 @@ from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import group_mean_resamples
 from poolbench.statistics.response import MIN_OPENINGS
 from poolbench.statuses import Status
-from poolbench_driver.suites.poolbench.measures.response import SteeringRules, opening_interval
+from poolbench_driver.measures.response import SteeringRules, opening_interval
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"
 

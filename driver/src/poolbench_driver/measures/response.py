@@ -4,15 +4,25 @@ Every statistic takes weights [R, P] of the openings (bootstrap counts, or one r
 returns [R].
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from poolbench.contracts import Row
 from poolbench.errors import CellError
 from poolbench.statistics.bootstrap import percentile_interval
-from poolbench.statistics.response import FluencyRules, ResponseGrid, best_column, mean_scores, perplexity_ratio
+from poolbench.statistics.response import (
+    FluencyRules,
+    ResponseGrid,
+    SteeredTables,
+    best_column,
+    mean_scores,
+    perplexity_ratio,
+)
 from poolbench.statuses import Status
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.statistics.correlation import MIN_POINTS, spearman
 
 
@@ -103,6 +113,26 @@ class SteeringRules(FluencyRules):
     is_lazy: bool = False  # whether the second half of the openings has texts at few strengths only
 
 
+def rules_of(config: ConceptsConfig) -> SteeringRules:
+    """Return the settings with which a run measures D2 and D3. Each cell then sets the direction."""
+    return SteeringRules(
+        reference_strength=config.budget.reference_strength,
+        null_strengths=(0.0, *config.budget.null_strengths),
+        num_bootstrap=config.budget.num_bootstrap,
+        seed=config.seed,
+        is_lazy=config.steering.reading == "lazy" and config.steered_texts is None,
+    )
+
+
+def tables_of_scores(rows: Sequence[Row]) -> SteeredTables:
+    """Return texts, scores and likelihoods of rows of `text_scores`. Raise CellError `too_few` without rows."""
+    if not rows:
+        raise CellError(Status.TOO_FEW, "the run has no steered texts")
+    texts = {row["text_id"]: {**row, "direction_key": str(row["direction"])} for row in rows}
+    table = pa.Table.from_pylist(list(texts.values()))
+    return SteeredTables(table, pa.Table.from_pylist(list(rows)), table)
+
+
 CurveStatistic = Callable[[ResponseGrid, np.ndarray, SteeringRules], np.ndarray]
 
 
@@ -149,6 +179,17 @@ def gain_at(grid: ResponseGrid, column: int, weights_RP: np.ndarray) -> np.ndarr
         raise CellError(Status.TOO_FEW, f"not all openings have a text at strength {grid.strengths[column]:g}")
     means = mean_scores(grid, weights_RP)
     return means[:, column] - means[:, 0]
+
+
+def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
+    """Return a null direction's figure [length].
+
+    The figure is 0 if its curve is flat, or if its texts are not fluent at any strength.
+    """
+    try:
+        return np.nan_to_num(figure(), nan=0.0)
+    except CellError:
+        return np.zeros(length)
 
 
 def best_gain(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests import zoo
 
-from poolbench_driver.suites.humanoid.training import new_adapter
+from poolbench_driver.models.training import new_adapter
 
 ARCHITECTURES = zoo.architectures()
 

@@ -1,4 +1,4 @@
-"""The plan of a PoolBench run: its stages, joined once."""
+"""The plan of a run that measures concepts: vectors, probes and steered texts, joined once."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,8 +41,8 @@ class SteeringStages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PoolBenchPlan(Plan):
-    """The plan of a PoolBench run."""
+class ConceptsPlan(Plan):
+    """The plan of a run that measures concepts."""
 
     scope: Scope
     vectors: PooledVectors
@@ -50,8 +50,14 @@ class PoolBenchPlan(Plan):
     probes: Probes
     steering: SteeringStages | None  # D2 and D3; None if neither is measured
 
+    @property
+    def steered(self) -> SteeringStages:
+        """Return the stages of steering of a plan that is known to have these."""
+        assert self.steering is not None
+        return self.steering
 
-def make_plan(scope: Scope) -> PoolBenchPlan:
+
+def make_plan(scope: Scope) -> ConceptsPlan:
     """Return the plan of a run.
 
     The plan depends on the configuration and on present artifacts alone. Every key of an artifact is known before
@@ -72,7 +78,7 @@ def make_plan(scope: Scope) -> PoolBenchPlan:
         directions = plan_neighbour_directions(scope, neighbours, components)
         steering = SteeringStages(unsteered, scorers, texts, scores, prompted, neighbours, directions)
         stages += steering
-    return PoolBenchPlan(scope.config, joined(stages), scope.facts, scope, vectors, components, probes, steering)
+    return ConceptsPlan(scope.config, joined(stages), scope.facts, scope, vectors, components, probes, steering)
 
 
 def num_texts(scope: Scope) -> dict[str, int]:

@@ -23,13 +23,13 @@ from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
 from poolbench_driver.contract.load import load_run_config
 from poolbench_driver.contract.page import Details, Prose
+from poolbench_driver.measures.cosines import cosine_board, cosine_rows
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records.folder import create_run
 from poolbench_driver.report.making import page_of
+from poolbench_driver.stages.plan import make_plan
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
-from poolbench_driver.suites.poolbench.measures.cosines import cosine_board, cosine_rows
-from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_driver.suites.poolbench.report.cosines import cosine_blocks
 
 
