@@ -174,9 +174,9 @@ class DamageTask:
     def plan_texts(self, draft: Draft, openings: str, strengths: Sequence[float], **changes: Any) -> dict[str, Texts]:
         """Plan texts of the openings of a key, along the vector and unsteered, with changed parameters of a run."""
         scope, inputs = self.plan.scope, {**self.plan.steered.unsteered.inputs, PROMPTS(): openings}
-        named = {STEERED: self.vector.card.source.artifact}
+        directions = {STEERED: self.vector.card.source.artifact}
         unsteered = generate(scope, draft, inputs, {UNSTEERED: None}, (0.0,), **changes)
-        return unsteered | generate(scope, draft, inputs, named, strengths, (self.construction,), **changes)
+        return unsteered | generate(scope, draft, inputs, directions, strengths, (self.construction,), **changes)
 
     def _read(self, texts: pa.Table, session: Session, display: Display) -> tuple[list[Row], list[Row]]:
         """Return the rows of DAMAGE and LENS on some texts. Raise CellError if their task failed."""
