@@ -1,23 +1,30 @@
 """Run coroutines together, and let coroutines outlive their caller."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 OnDone = Callable[[int], None]  # called with the number of coroutines that have finished
+_REPORT_INTERVAL_S = 1.0
 
 
 async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone | None = None) -> list[_T]:
-    """Run all coroutines at once. The first error cancels the rest and is raised unchanged."""
-    finished = 0
+    """Run all coroutines at once. The first error cancels the rest and is raised unchanged.
+
+    `on_done` is called in a thread, because it may write to a store: when the first coroutine has finished, and then at
+    most once a second.
+    """
+    finished, reported_s = 0, float("-inf")
 
     async def counted(coroutine: Coroutine[Any, Any, _T]) -> _T:
-        nonlocal finished
+        nonlocal finished, reported_s
         result = await coroutine
         finished += 1
-        if on_done is not None:
-            on_done(finished)
+        if on_done is not None and time.monotonic() - reported_s >= _REPORT_INTERVAL_S:
+            reported_s = time.monotonic()
+            await asyncio.to_thread(on_done, finished)
         return result
 
     try:
