@@ -2,11 +2,14 @@
 
 import atexit
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter
 
 from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings, SteererSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
@@ -52,6 +55,8 @@ class SteererService:
 
     def routes(self, router: APIRouter) -> None:
         """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
+        with suppress(ConfigError):  # of a plug-in: the error of the request that names one of its strategies
+            STRATEGIES.all()  # imported here, and not on the event loop by the first request that pools
         admission = Admission(self.host.config.max_pending_texts)
         names = Named(self._directions, self._served, self._probes)
         Verbs(self.host, admission, names).add_to(router)

@@ -18,7 +18,7 @@ from poolbench_steerer.engine.norms import TextNorms, measure_texts
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.errors import EngineDiedError, EngineError
 from poolbench_steerer.plugin.bank import VectorBank
-from poolbench_steerer.tokens import loaded_tokens, tokens_of
+from poolbench_steerer.tokens import loaded_tokens
 
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class EngineKeeper:
             engine = await uncancelled(self._loaded(model))
             if self._norms is None:
                 await self._idle.wait()
-                tokens = tokens_of(model, trust_remote_code=self._config.trust_remote_code)
+                tokens = await loaded_tokens(model, trust_remote_code=self._config.trust_remote_code)
                 self._norms = await while_alive(engine, measure_texts(engine, tokens))
             return self._norms
 

@@ -85,7 +85,6 @@ class ServedProbes:
 
     def _filled(self, model: ModelRef, body: _Body) -> _Body:
         """Return a reading with the probe that it names; of several, the one that was served last."""
-        STRATEGIES.all()  # their modules are imported here, in a thread, and not when the text has ended
         infos = list(self._records.store().list(_folder(model.id, body.concept or "")))
         for info in sorted(infos, key=lambda info: info.modified_s, reverse=True):
             probe = self._records.read(info.path, ProbeBody)
