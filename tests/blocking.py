@@ -19,6 +19,7 @@ _MAY_WAIT = (
     ("poolbench_steerer/engine/engine.py", "start"),  # no text is made on this loop before the engine is there,
     ("poolbench_steerer/engine/engine.py", "close"),  # nor when it ends
     ("poolbench_steerer/completions/vllm_server.py", "on"),  # once, at the first completion of an engine
+    ("poolbench/http/openapi.py", "__init__"),  # an application is made before it answers
     ("vllm/v1/sample/logits_processor/__init__.py", "_load_logitsprocs_plugins"),  # once, in the self-test of an engine
     ("fastapi/routing.py", "_extract_endpoint_context"),  # one look at a file of the code, for the text of an error
 )

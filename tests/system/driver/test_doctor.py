@@ -33,6 +33,7 @@ def test_check_loads_the_model_and_measures_it(
     answer = {
         "self_test": {"add_by_hand_nats": 1e-5, "erase_by_hand_nats": 2e-5}, "dtype": "float32", "num_texts": 32,
         "num_tokens": 1226, "layers": [norms], "sinks": sinks,
+        "all_reduce": {"num_workers": 2, "num_tokens": 256, "num_bytes": 2_000_000, "median_s": 1e-4},
     }  # fmt: skip
     post = Services.post
     monkeypatch.setattr(
@@ -41,6 +42,7 @@ def test_check_loads_the_model_and_measures_it(
     code, checks = examined(monkeypatch, capsys, "--check")
     assert code == 0
     assert checks["steering of demo"][1] == "self-test in float32: largest difference 2e-05 (erase_by_hand_nats)"
+    assert checks["all-reduce of demo"][1] == "states of 256 tokens over 2 workers: 100 us, 20 GB/s"
     assert "median 157, mean 742, largest 22,600; 32 sinks" in checks["layer 0 of demo"][1]
     assert checks["sinks of demo"] == (
         "note",

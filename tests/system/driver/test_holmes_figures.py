@@ -21,12 +21,13 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.cli.runs import leaderboard
 from poolbench_driver.contract.page import Page, Table
+from poolbench_driver.corpora.sources import chosen_sets
 from poolbench_driver.models import describe
 from poolbench_driver.records import Run
 from poolbench_driver.report.making import page_of
 from poolbench_driver.series import SeriesBoard
 from poolbench_driver.suites.holmes.config import HolmesConfig
-from poolbench_driver.suites.holmes.plan import HolmesScope, chosen_sets, plan, strategies_of
+from poolbench_driver.suites.holmes.plan import HolmesScope, plan, strategies_of
 from poolbench_driver.suites.holmes.thinning import thinned
 from poolbench_extractor.service import create as extractor
 from poolbench_prober.service import create as prober
@@ -53,7 +54,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 def finished(config: HolmesConfig, folder: Path) -> Run:
     """Return the folder of a run whose tasks the handlers of extractor and prober have done, one after the other."""
-    catalogue, sets = chosen_sets(config)
+    catalogue, sets = chosen_sets(config.sets, config.corpus.source)
     data, _ = catalogue.read_all(sets, config.seed)
     data = {name: thinned(of_set, config) for name, of_set in data.items()}
     model, by_id = describe(resolve_model(config.model), None), {each.id: each for each in sets}

@@ -10,8 +10,8 @@ from poolbench.config import ModelRef, resolve_model
 from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.engine import SteeringEngine
-from poolbench_steerer.engine.all_reduce import measure_all_reduce
 from poolbench_steerer.engine.norms import median_norms, norms_report
+from poolbench_steerer.engine.workers import measure_all_reduce
 from poolbench_steerer.host.keeper import EngineKeeper, Job
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.tokens import Tokens, loaded_tokens

@@ -10,8 +10,8 @@ import torch
 from services.steerer.tests.engine.conftest import generate
 
 from poolbench_steerer.engine import GenerationRequest
-from poolbench_steerer.engine.all_reduce import measure_all_reduce
 from poolbench_steerer.engine.selftest import self_test
+from poolbench_steerer.engine.workers import measure_all_reduce
 from poolbench_steerer.plugin.spec import Condition, Pooling, Reading
 
 pytestmark = [
