@@ -1,5 +1,6 @@
 """What engines are compared with: Transformers with hooks; and many ways to steer."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,18 @@ def texts(made: Sequence[Any]) -> list[tuple[int, ...]]:
 def reference(tiny_model: Path) -> Any:
     """The tiny model in Transformers."""
     return AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+
+
+@pytest.fixture
+def small_host(steerer_config: Any) -> Iterator[Any]:
+    """A host for small models of other architectures, one for each test."""
+    from poolbench_steerer.host import EngineHost
+
+    settings = {"enforce_eager": True, "kv_cache_gib": 0.05, "max_num_batched_tokens": 128, "max_model_len": 128}
+    host = EngineHost(steerer_config.model_copy(update=settings))
+    yield host
+    host.close()
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ model, and the lane `architectures` the others.
 """
 
 import copy
-import gc
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -20,7 +19,6 @@ from tests.zoo import NUM_BLOCKS, VOCABULARY, architectures, blocks_of, random_m
 
 from poolbench.config import resolve_model
 from poolbench_steerer.engine import GenerationRequest
-from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 
 pytestmark = pytest.mark.lane(name="engines")
@@ -41,15 +39,6 @@ CASES = [
 
 
 @pytest.fixture
-def host(steerer_config: Any) -> Iterator[EngineHost]:
-    settings = {"enforce_eager": True, "kv_cache_gib": 0.05, "max_num_batched_tokens": 128, "max_model_len": 128}
-    host = EngineHost(steerer_config.model_copy(update=settings))
-    yield host
-    host.close()
-    gc.collect()
-
-
-@pytest.fixture
 def saved(tmp_path: Path, tiny_model: Path) -> Callable[[str, bool], Any]:
     """Makes a model of the zoo and writes it into a folder."""
 
@@ -66,17 +55,17 @@ def saved(tmp_path: Path, tiny_model: Path) -> Callable[[str, bool], Any]:
 
 
 @pytest.mark.parametrize(("name", "trained"), CASES)
-def test_every_operation_equals_transformers(name, trained, saved, host, tmp_path, unit_vectors, models_table):
+def test_every_operation_equals_transformers(name, trained, saved, small_host, tmp_path, unit_vectors, models_table):
     model, model_ref = saved(name, trained), resolve_model(str(tmp_path))
     try:
-        ids = host.run(model_ref, lambda engine: engine.register(list(unit_vectors)))
+        ids = small_host.run(model_ref, lambda engine: engine.register(list(unit_vectors)))
     except Exception as error:
         models_table(name, trained, {"steerer_refuses": str(error).replace(str(tmp_path), "...")})
         raise
-    checks = host.health()["self_test"]
+    checks = small_host.health()["self_test"]
     assert max(checks.values()) < SELF_TEST_NATS
     requests = list(steered_requests(ids, median_norms(model)))
-    made = host.run(model_ref, lambda engine: engine.generate([request for _, request in requests]))
+    made = small_host.run(model_ref, lambda engine: engine.generate([request for _, request in requests]))
     vectors = dict(zip(ids, unit_vectors, strict=True))
     wide = {key: vector.astype(np.float64) for key, vector in vectors.items()}
     exact = copy.deepcopy(model).double()

@@ -1,11 +1,8 @@
 """Checkpoints with quantised weights: what is steered are hidden states, so weights may have any form."""
 
-import gc
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,23 +28,14 @@ def folder(tmp_path: Path, tiny_model: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def host(steerer_config: Any) -> Iterator[EngineHost]:
-    settings = {"enforce_eager": True, "kv_cache_gib": 0.05, "max_num_batched_tokens": 128, "max_model_len": 128}
-    host = EngineHost(steerer_config.model_copy(update=settings))
-    yield host
-    host.close()
-    gc.collect()
-
-
 @pytest.mark.parametrize("form", ["w8a8", "gptq", *LATER])
 def test_every_operation_equals_that_on_the_numbers_that_the_weights_stand_for(
-    form: str, folder: Path, host: EngineHost, unit_vectors: np.ndarray
+    form: str, folder: Path, small_host: EngineHost, unit_vectors: np.ndarray
 ) -> None:
     exact = quantised_llama(form, folder)
-    ids = host.run(resolve_model(str(folder)), lambda engine: engine.register(list(unit_vectors)))
+    ids = small_host.run(resolve_model(str(folder)), lambda engine: engine.register(list(unit_vectors)))
     requests = [request for _, request in steered_requests(ids, median_norms(exact))]
-    made = host.run(resolve_model(str(folder)), lambda engine: engine.generate(requests))
+    made = small_host.run(resolve_model(str(folder)), lambda engine: engine.generate(requests))
     rough = quantised_llama(form, folder).bfloat16()
     vectors = dict(zip(ids, unit_vectors, strict=True))
     gaps, roundings = [], []
@@ -62,13 +50,13 @@ def test_every_operation_equals_that_on_the_numbers_that_the_weights_stand_for(
 
 
 def test_quantised_weights_in_float32_and_forms_that_vllm_lacks_are_refused_at_the_start(
-    folder: Path, host: EngineHost
+    folder: Path, small_host: EngineHost
 ) -> None:
     quantised_llama("w8a8", folder)
     with pytest.raises(ModelError, match="are quantised, and engines compute with such weights in bfloat16 or float16"):
-        host.run(resolve_model(str(folder), dtype="float32"), lambda engine: engine.register([]))
+        small_host.run(resolve_model(str(folder), dtype="float32"), lambda engine: engine.register([]))
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "squeezed"}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="squeezed"):
-        host.run(resolve_model(str(folder)), lambda engine: engine.register([]))
+        small_host.run(resolve_model(str(folder)), lambda engine: engine.register([]))
