@@ -77,7 +77,7 @@ class GenerationRequest:
     def computes_prompt(self) -> bool:
         """Return whether the whole prompt is computed.
 
-        Cached positions were steered for another request: this one could not count them, nor read along, nor pool.
+        Positions in the cache were steered for another request, so their edits, scores and states would be missing.
         """
         steers_prompt = self.steering is not None and self.steering.steers_prompt(len(self.prompt_ids))
         return steers_prompt or self.read_prompt or self.pooling is not None
