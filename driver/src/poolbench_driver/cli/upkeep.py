@@ -137,7 +137,10 @@ def _plan_of(run: Run, session: Session) -> Plan | None:
         return prepare_again(run, session).plan
     except PoolbenchError as error:
         if run.record is None:
-            raise
+            raise ConfigError(
+                f"{run.id} has no record in the object store and cannot be planned here, so what it needs is unknown: "
+                f"{error}; run this where it was started, or remove {run.path}"
+            ) from None
         typer.echo(f"note: {run.id} cannot be planned here, and its record says what it needs: {error}", err=True)
         return None
 

@@ -42,7 +42,7 @@ def estimated(value: float, samples_R: np.ndarray, low: float = -np.inf, high: f
     """Return a figure with the interval of 1.96 standard deviations of its resamples, within its bounds.
 
     Resamples have fewer different phenomena and agree less, so that percentiles of correlations would lie below them.
-    There is no interval if fewer than half of the resamples have a value, or if all of them are equal.
+    The interval is None if fewer than half of the resamples have a value, or if all of them are equal.
     """
     finite = samples_R[np.isfinite(samples_R)]
     reach = 1.96 * float(finite.std()) if 2 * finite.size >= max(1, samples_R.size) else 0.0
@@ -52,7 +52,7 @@ def estimated(value: float, samples_R: np.ndarray, low: float = -np.inf, high: f
 def resampled(values_R: np.ndarray) -> Estimate:
     """Return a mean with its percentile interval, from the mean and then its resamples [1 + R].
 
-    There is no interval if all resamples are equal, as with a single phenomenon.
+    The interval is None if all resamples are equal, as with a single phenomenon.
     """
     varies = len(values_R) > 1 and np.nanmin(values_R[1:], initial=np.inf) < np.nanmax(values_R[1:], initial=-np.inf)
     return Estimate(float(values_R[0]), percentile_interval(values_R[1:]) if varies else None)
